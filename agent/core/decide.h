@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// decide: the whole judgement of metafence, pure and level-triggered: no clock, no I/O, no allocation,
+// no errno; the same facts and memory give the same plan. The rules are tried in the order of enum rule;
+// the first that holds fires, and its name goes to log, metric and status.
+// Invariants: a permit never outlives (heartbeat + ttl) - margin - kill_budget by our clock; an error is
+// never a verdict; evidence about a row counts against an incarnation only if it was read after that
+// incarnation was seen to be engaged; nobody is killed before this pod's agent has completed a good read.
+
+#include "agent/core/facts.h"
+
+enum rule {
+    RULE_MANUAL_FENCE = 0,
+    RULE_PAUSED,
+    RULE_DATABASE_REPLACED,
+    RULE_SUPERSEDED,
+    RULE_TWIN_IDENTITY,
+    RULE_LEASE_EXPIRED,
+    RULE_PHANTOM_LEADER,
+    RULE_PROMOTING,
+    RULE_LEADER,
+    RULE_FOLLOWER,
+    RULE_ROW_BROKEN,
+    RULE_UNKNOWN,
+    RULE_COUNT,
+};
+
+const char *rule_name(enum rule rule); // "LeaseExpired"
+
+enum on_silence {
+    ON_SILENCE_AUTO = 0, // hold a provably single replica, fence everybody else
+    ON_SILENCE_FENCE,
+};
+
+struct core_config {
+    char id[FACT_ID_SIZE]; // meta's advertise address; compared case-insensitively
+    int64_t ttl_ns;
+    int64_t poll_ns;
+    int64_t connect_timeout_ns;
+    int64_t query_timeout_ns;
+    int64_t renew_gap_ns;
+    int64_t margin_ns;
+    int64_t kill_budget_ns;
+    int64_t max_clock_jump_ns;
+    int64_t phantom_after_ns;
+    int64_t promote_after_ns;
+    enum on_silence on_silence;
+};
+
+// Refuses a timing that cannot keep P1: 2*(connect + query) + poll + renew_gap + margin + kill_budget must
+// be < ttl. Errors: INVALID; the message has both sides with their numbers and what to change.
+must_check int core_config_check(const struct core_config *config, struct err *err);
+
+// What a leader is permitted until, from one read: sent_at + (ttl - age) - margin - kill_budget.
+struct instant lease_deadline(const struct core_config *config, struct instant sent_at,
+                              int64_t age_ns);
+
+// Memory of one agent process between turns. Zero is a valid start; the latches that must outlive the
+// agent are read back from metafence-run's status before the first decision.
+struct core_memory {
+    bool armed;
+    // The heartbeat in the row and how it moved, across reads of our own row.
+    bool heartbeat_seen;
+    int64_t heartbeat_us;
+    struct instant heartbeat_first_sent; // sent_at of the first read that showed this heartbeat
+    bool heartbeat_advanced;             // it was seen to advance at least once by this agent
+    struct instant last_read_sent;       // newest read taken into account
+    // Permit of the incarnation below.
+    uint64_t incarnation;
+    struct instant deadline; // ns 0: none yet
+    bool superseded;         // latched for the incarnation
+    bool engaged;            // latched
+    struct instant engaged_at;
+    uint64_t system_id; // identity and term that the first leader permit was built on
+    uint32_t timeline;
+    uint64_t term;
+    // Clock of the database against ours (db_now - sent_at) at the last read.
+    bool offset_known;
+    int64_t offset_ns;
+    bool proof_void; // after a clock jump: only a fresh, advancing heartbeat gives a new deadline
+    // Phantom and promotion timers.
+    struct instant ours_unimplemented_since; // ns 0: not so now
+    struct instant promoting_since;
+    // Single replica evidence.
+    struct instant alone_since; // sent_at of the first of an unbroken row of reads without other member
+    struct instant alone_until; // sent_at of the last of them
+    // Twin.
+    bool twin_held; // our own was killed because a twin renews our id
+    bool phantom_held;
+    enum rule last_rule;
+};
+
+enum role_label { LABEL_UNKNOWN = 0, LABEL_LEADER, LABEL_FOLLOWER };
+
+enum not_covered {
+    NOT_COVERED_PAUSED = 1U << 0,
+    NOT_COVERED_UNARMED = 1U << 1,        // no good read yet
+    NOT_COVERED_AGENT_BLIND = 1U << 2,    // Postgres refuses us, the guard enforces
+    NOT_COVERED_SINGLE_REPLICA = 1U << 3, // LeaseExpired held
+    NOT_COVERED_NO_FENCE = 1U << 4,       // metafence-run is not connected
+    NOT_COVERED_UNTAGGED = 1U << 5,       // no term trigger: twins cannot be told apart
+};
+
+enum action_kind {
+    ACTION_ORDER,        // send plan.order to metafence-run
+    ACTION_LABEL,        // own role label := plan.label
+    ACTION_READ,         // ask for a fresh read now
+    ACTION_ASK_STATUS,   // ask meta's GetClusterRecoveryStatus
+    ACTION_END_SESSIONS, // of tag, in Postgres, until none is left
+    ACTION_RECORD_DEATH, // of plan.death, in Postgres
+    ACTION_DROP_PHANTOM, // DELETE … WHERE id = ours AND last_heartbeat = heartbeat_us
+};
+
+struct action {
+    enum action_kind kind;
+};
+
+#define PLAN_ACTIONS_MAX 8
+
+struct plan {
+    enum rule rule;
+    enum role_label label;
+    struct fence_order order; // unsealed: seq, magic, checksum are the shell's
+    uint32_t action_count;
+    struct action actions[PLAN_ACTIONS_MAX];
+    char dead_tag[FENCE_TAG_SIZE]; // for END_SESSIONS and RECORD_DEATH
+    int64_t phantom_heartbeat_us;  // for DROP_PHANTOM
+    uint32_t not_covered;          // enum not_covered
+    struct instant wake_at;        // decide again at the latest then
+};
+
+// One turn. Order of work: take new reads into memory (offset, heartbeat, arming, engagement), then the
+// first rule that holds fills the plan. `ret_plan` is wholly overwritten.
+void decide(const struct core_config *config, const struct facts *facts, struct core_memory *memory,
+            struct plan *ret_plan);

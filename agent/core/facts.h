@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// facts: everything that a decision may look at, and `now`. Each fact says whether it is known and when
+// it was observed. The shell fills them, the core only reads them; strings are copied in, so facts own
+// themselves and a turn can be recorded and replayed.
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "fence/proto.h"
+
+#define FACT_ID_SIZE 256
+
+// What the last answered read found in the election row.
+enum row_state {
+    ROW_ABSENT = 0,
+    ROW_OURS,
+    ROW_OTHER,
+    ROW_BROKEN,
+};
+
+// Why a row is ROW_BROKEN.
+enum row_defect {
+    ROW_DEFECT_NONE = 0,
+    ROW_DEFECT_HEARTBEAT_NULL,
+    ROW_DEFECT_HEARTBEAT_FUTURE, // beyond max_clock_jump ahead of the database's own clock
+    ROW_DEFECT_RELATION_MISSING,
+    ROW_DEFECT_UNREADABLE, // wrong type, NULL id, …
+};
+
+// The last answered read of the election, from a primary. Answers are applied in send order. A standby's
+// answer is no read.
+struct election_fact {
+    bool known;
+    struct instant sent_at; // before the query was sent: all arithmetic starts here
+    struct instant received_at;
+    enum row_state row;
+    enum row_defect defect;
+    char owner_id[FACT_ID_SIZE];
+    int64_t heartbeat_us; // last_heartbeat, µs since 1970 by the database's clock
+    int64_t db_now_us;    // the database's clock when it read the row
+    int64_t age_ns;       // db_now - last_heartbeat; negative: in the future
+    bool members_known;
+    uint32_t other_members; // rows in election_member with another id, fresh or not
+    bool term_known;        // the term trigger is installed and its row was read
+    uint64_t term;
+    char term_owner_id[FACT_ID_SIZE];
+    char owner_tag[FENCE_TAG_SIZE];     // of the term's owner; empty: untagged
+    char heartbeat_tag[FENCE_TAG_SIZE]; // who wrote this heartbeat; empty: not known
+    bool tag_owned_term;    // our incarnation's tag owned some term
+    bool tag_superseded;    // … and is marked superseded
+    bool guard_enforcing;
+    uint64_t system_id; // 0: not known
+    uint32_t timeline;  // 0: not known
+};
+
+enum database_state {
+    DATABASE_UNKNOWN = 0, // nothing answered or failed yet
+    DATABASE_ANSWERS,
+    DATABASE_SILENT,  // time-outs, refused connections, resets, 57P0x: errors that only count to the deadline
+    DATABASE_REFUSES, // it answered, with a refusal: class 28, 42501, 3D000, 53300
+    DATABASE_STANDBY,
+};
+
+struct database_fact {
+    enum database_state state;
+    struct instant since;
+};
+
+enum rpc_answer {
+    RPC_UNKNOWN = 0, // not asked, no answer, garbage
+    RPC_LEADING,     // GetClusterRecoveryStatus answered OK
+    RPC_FOLLOWING,   // UNIMPLEMENTED
+    RPC_REFUSED,     // nobody listens
+};
+
+struct rpc_fact {
+    enum rpc_answer answer;
+    uint64_t incarnation; // that it was asked of
+    struct instant sent_at;
+    struct instant observed_at;
+};
+
+// What metafence-run last said. known=false: not connected, or nothing received since the connect.
+struct fence_fact {
+    bool known;
+    struct instant received_at;
+    struct fence_status status;
+};
+
+// What the Kubernetes API says about our pod. known=false without a cluster.
+struct api_fact {
+    bool known;
+    struct instant observed_at;
+    bool lists_our_uid;   // our name with our uid, without deletion time
+    bool lists_other_uid; // our name with another uid
+};
+
+// What an operator asked for.
+struct order_fact {
+    bool manual_fence;
+    struct instant pause_end; // ns 0: not paused
+};
+
+struct facts {
+    struct instant now;
+    int64_t suspended_ns; // growth of BOOTTIME against MONOTONIC since the previous turn
+    struct election_fact election;
+    struct database_fact database;
+    struct rpc_fact rpc;
+    struct fence_fact fence;
+    struct api_fact api;
+    struct order_fact orders;
+};
