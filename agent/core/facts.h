@@ -103,6 +103,12 @@ struct order_fact {
     struct instant pause_end; // ns 0: not paused
 };
 
+// What has been done after a death, as confirmed by Postgres. 0: nothing yet.
+struct cleanup_fact {
+    uint64_t sessions_gone;  // incarnation whose sessions were seen to be gone
+    uint64_t death_recorded; // incarnation whose death Postgres has written down
+};
+
 struct facts {
     struct instant now;
     int64_t suspended_ns; // growth of BOOTTIME against MONOTONIC since the previous turn
@@ -112,4 +118,5 @@ struct facts {
     struct fence_fact fence;
     struct api_fact api;
     struct order_fact orders;
+    struct cleanup_fact cleanup;
 };
