@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// clock: the one clock of all decisions, CLOCK_BOOTTIME, wrapped so that wall time cannot be mixed in.
-// Instants may travel from the agent to metafence-run: same node, neither has a time namespace of its
-// own. Durations are plain int64_t nanoseconds named *_ns.
+// clock: the one clock of all decisions, CLOCK_BOOTTIME, wrapped so that wall time cannot be
+// mixed in. Instants may travel from the agent to metafence-run: same node, neither has a time
+// namespace of its own. Durations are plain int64_t nanoseconds named *_ns.
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,8 +18,9 @@ struct instant {
 #define NS_PER_MS     INT64_C(1000000)
 #define NS_PER_SEC    INT64_C(1000000000)
 
-struct instant clock_now(void);      // CLOCK_BOOTTIME
-struct instant clock_monotonic(void); // CLOCK_MONOTONIC, only to see suspends: never mixed with the above
+struct instant clock_now(void); // CLOCK_BOOTTIME
+struct instant
+clock_monotonic(void); // CLOCK_MONOTONIC, only to see suspends: never mixed with the above
 
 // Saturating: never overflows, INSTANT_NEVER stays never. Pure, so the core may use them.
 static inline struct instant instant_add(struct instant t, int64_t delta_ns)
@@ -61,8 +62,8 @@ static inline struct instant instant_min(struct instant a, struct instant b)
     return a.ns < b.ns ? a : b;
 }
 
-// Parses "250ms", "30s", "10m", "1h", "5us", "7ns": an unsigned integer and a unit, nothing else.
-// Errors: INVALID, the message names the text and the fix.
+// Parses "250ms", "30s", "10m", "1h", "5us", "7ns": an unsigned integer and a unit, nothing
+// else. Errors: INVALID, the message names the text and the fix.
 must_check int duration_parse(const char *text, int64_t *ret_ns, struct err *err);
 
 // Writes the shortest exact form ("2s", "1500ms"). Returns buf.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// err: a caller-owned error value. No allocation, no global state; context is wrapped around it on
-// the way up. Expected outcomes ("another id holds the lease") are enum results, never errors.
+// err: a caller-owned error value. No allocation, no global state; context is wrapped around it
+// on the way up. Expected outcomes ("another id holds the lease") are enum results, never
+// errors.
 
 #define must_check __attribute__((warn_unused_result))
 
@@ -26,8 +27,8 @@ struct err {
 int err_set(struct err *err, enum err_kind kind, int code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-// Puts "context: " in front of the message, keeps kind and code, returns -1. A message that gets too
-// long loses its end, never its context.
+// Puts "context: " in front of the message, keeps kind and code, returns -1. A message that
+// gets too long loses its end, never its context.
 int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 const char *err_kind_name(enum err_kind kind);
