@@ -11,6 +11,8 @@
 
 #include <event2/event.h>
 
+#include "base/log.h"
+
 struct loop {
     struct event_base *base;
     void (*turn_fn)(void *arg);
@@ -59,6 +61,14 @@ static void *must_alloc(size_t size)
     return memory;
 }
 
+// Warnings reach us as return values, with more context; a broken invariant ends the process
+// next.
+static void on_libevent_log(int severity, const char *text)
+{
+    if (severity == EVENT_LOG_ERR)
+        log_error("libevent gives up", kv_str("text", text));
+}
+
 int loop_new(struct loop **ret_loop, struct err *err)
 {
     struct event_config *config = event_config_new();
@@ -66,6 +76,7 @@ int loop_new(struct loop **ret_loop, struct err *err)
 
     if (!config)
         abort();
+    event_set_log_callback(on_libevent_log);
     // Without PRECISE_TIMER libevent reads MONOTONIC_COARSE (4 ms) and rounds epoll's wait up
     // to a millisecond; without NO_CACHE_TIME timers armed in a callback count from the turn's
     // start.
@@ -84,6 +95,9 @@ void loop_free(struct loop *loop)
 {
     if (!loop)
         return;
+    // Only what libevent itself put off is left, like the ends of cancelled look-ups: let it
+    // free that.
+    (void)event_base_loop(loop->base, EVLOOP_NONBLOCK);
     event_base_free(loop->base);
     free(loop);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// unit: what every cmocka program includes, with the headers that cmocka wants before itself, and one
-// main that takes a filter from the environment (./dev test unit -k NAME).
+// unit: what every cmocka program includes, with the headers that cmocka wants before itself,
+// and one main that takes a filter from the environment (./dev test unit -k NAME).
 
 // clang-format off
 #include <setjmp.h>
