@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// config: what an operator can set. One table of options yields parsing, ranges, defaults,
+// environment overrides, `config show` and the help text; nothing else knows an option's name.
+// The parser works on bytes and reads no file, so that it can be fuzzed. Invariant: a struct
+// config that config_parse filled is whole, in range, and its timing keeps P1. It holds no
+// secret: the password is read where it is used (config_password).
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/core/decide.h"
+#include "base/err.h"
+
+struct buf;
+
+#define CONFIG_FILE_MAX    (64 * 1024) // bytes
+#define CONFIG_PATH_SIZE   1024
+#define CONFIG_SOCKET_SIZE 108 // sun_path
+#define CONFIG_NAME_SIZE   64  // Postgres cuts identifiers at 63 bytes
+#define CONFIG_OPTIONS_MAX 48
+
+enum config_source {
+    CONFIG_FROM_DEFAULT = 0,
+    CONFIG_FROM_FILE,
+    CONFIG_FROM_ENV,
+};
+
+struct config_postgres {
+    char host[256];
+    int64_t port;
+    char database[CONFIG_NAME_SIZE];
+    char user[CONFIG_NAME_SIZE];
+    char password_file[CONFIG_PATH_SIZE]; // empty: PGPASSWORD of the start, or none
+    char sslmode[16];
+    char ssl_root_cert[CONFIG_PATH_SIZE];
+    char application_name[CONFIG_NAME_SIZE];
+};
+
+struct config_election {
+    char service[CONFIG_NAME_SIZE];
+    char leader_table[CONFIG_NAME_SIZE];
+    char member_table[CONFIG_NAME_SIZE];
+};
+
+struct config {
+    struct core_config core;
+    char pod_uid[64];
+    char pod_name[254];
+    struct config_postgres postgres;
+    struct config_election election;
+    char fence_socket[CONFIG_SOCKET_SIZE];
+    char control_socket[CONFIG_SOCKET_SIZE];
+    int64_t meta_service_port;
+    bool notify;
+    char log_level[8];
+    // Where each option's value came from, in the order of the table; line is 0 unless from a
+    // file.
+    struct {
+        enum config_source source;
+        int line;
+    } origin[CONFIG_OPTIONS_MAX];
+};
+
+// Looks an environment variable up; NULL when it is not set. A parameter so that tests own it.
+typedef const char *config_getenv(const char *name, void *arg);
+
+// What to parse: `len` bytes of YAML and the name that messages call them by.
+struct config_input {
+    const char *name;
+    const char *bytes;
+    size_t len;
+    config_getenv *getenv; // NULL: no environment
+    void *getenv_arg;
+};
+
+// The built-in values. They name no meta and no database: good enough to answer on the sockets
+// only.
+void config_defaults(struct config *ret);
+
+// Parses and checks everything, including core_config_check. On success *ret is wholly
+// overwritten. On failure *ret holds what could be understood before and after the mistake,
+// over the defaults: only the two socket paths of it may be used. Errors: INVALID,
+// "FILE:line:column: key: what is wrong, the fix".
+must_check int config_parse(const struct config_input *input, struct config *ret,
+                            struct err *err);
+
+// Reads a whole file of at most CONFIG_FILE_MAX bytes. Errors: INVALID (too large, not a file),
+// DENIED (missing or unreadable). Blocks for as long as the disk does; called at start only.
+must_check int config_read_file(const char *path, struct buf *ret_bytes, struct err *err);
+
+// config_read_file and config_parse with the process environment.
+must_check int config_load(const char *path, struct config *ret, struct err *err);
+
+// What `config show` prints: valid YAML, each line with its value's origin, never a secret.
+// `password_in_env` only says where the password would come from.
+void config_show_yaml(const struct config *config, bool password_in_env, struct buf *out);
+// The same as one JSON object {"key": {"value":…, "source":"…"}, …}.
+void config_show_json(const struct config *config, bool password_in_env, struct buf *out);
+// All options with type, default and meaning, for `config options`.
+void config_describe(struct buf *out);
+
+// The password for Postgres, read anew each time so that rotation works: the file's first line,
+// or `from_env`, or "" when neither is configured. *ret is the caller's: config_password_wipe
+// it after use. Errors: DENIED (unreadable file), INVALID (empty, or longer than a password can
+// be).
+#define CONFIG_PASSWORD_SIZE 1024
+struct config_secret {
+    char text[CONFIG_PASSWORD_SIZE];
+};
+must_check int config_password(const struct config_postgres *postgres, const char *from_env,
+                               struct config_secret *ret, struct err *err);
+void config_password_wipe(struct config_secret *secret);

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/config_option.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "agent/config.h"
+
+#define NAME_MAX_LEN 48 // longer keys are compared by their beginning
+
+#define MS NS_PER_MS
+#define S  NS_PER_SEC
+#define H  (INT64_C(3600) * NS_PER_SEC)
+
+#define AT(field) offsetof(struct config, field), sizeof(((struct config *)0)->field)
+
+// clang-format off
+#define TEXT(key, flags, fallback, env, field, doc) \
+    {key, OPTION_TEXT, flags, fallback, 0, 0, NULL, env, AT(field), doc}
+#define DURATION(key, fallback, min, max, field, doc) \
+    {key, OPTION_DURATION, 0, fallback, min, max, NULL, NULL, AT(field), doc}
+#define NUMBER(key, fallback, min, max, field, doc) \
+    {key, OPTION_NUMBER, 0, fallback, min, max, NULL, NULL, AT(field), doc}
+
+const struct config_option config_options[] = {
+    TEXT("id", OPTION_REQUIRED | OPTION_NO_SPACE, NULL, "METAFENCE_ID", core.id,
+         "meta's advertise address, as it stands in the election row"),
+    TEXT("podUid", OPTION_NO_SPACE, NULL, "POD_UID", pod_uid, "uid of the own pod"),
+    TEXT("podName", OPTION_NO_SPACE, NULL, "POD_NAME", pod_name, "name of the own pod"),
+    {"onSilence", OPTION_CHOICE, 0, "auto", 0, 0, "auto|fence", NULL, AT(core.on_silence),
+     "when the lease runs out unseen: auto holds a provably single replica, fence never does"},
+    {"notify", OPTION_BOOL, 0, "true", 0, 0, NULL, NULL, AT(notify),
+     "listen for the term trigger's NOTIFY, besides polling"},
+    {"logLevel", OPTION_CHOICE_TEXT, 0, "info", 0, 0, "debug|info|warn|error", NULL,
+     AT(log_level), "lines below this level are not written"},
+
+    TEXT("postgres.host", OPTION_REQUIRED | OPTION_NO_SPACE, NULL, NULL, postgres.host,
+         "host name or address of the meta store's Postgres"),
+    NUMBER("postgres.port", "5432", 1, 65535, postgres.port, "its port"),
+    TEXT("postgres.database", OPTION_REQUIRED, NULL, NULL, postgres.database,
+         "database of the meta store"),
+    TEXT("postgres.user", OPTION_REQUIRED, NULL, NULL, postgres.user, "role to connect as"),
+    TEXT("postgres.passwordFile", OPTION_ABSOLUTE, NULL, NULL, postgres.password_file,
+         "file whose first line is the password, read at each connect; without it PGPASSWORD is used"),
+    {"postgres.sslmode", OPTION_CHOICE_TEXT, 0, "prefer", 0, 0,
+     "disable|allow|prefer|require|verify-ca|verify-full", NULL, AT(postgres.sslmode),
+     "as in libpq"},
+    TEXT("postgres.sslRootCert", OPTION_ABSOLUTE, NULL, NULL, postgres.ssl_root_cert,
+         "certificates of the authorities that may sign the server's"),
+    DURATION("postgres.connectTimeout", "2s", 10 * MS, 60 * S, core.connect_timeout_ns,
+             "for a new connection, authentication included"),
+    DURATION("postgres.queryTimeout", "2s", 10 * MS, 60 * S, core.query_timeout_ns,
+             "for a read; after half of it a second connection is tried"),
+    TEXT("postgres.applicationName", OPTION_REQUIRED, "metafence", NULL,
+         postgres.application_name, "application_name of the agent's own sessions"),
+
+    TEXT("election.service", OPTION_REQUIRED, "__meta_election_", NULL, election.service,
+         "key of the election row"),
+    TEXT("election.leaderTable", OPTION_REQUIRED, "election_leader", NULL,
+         election.leader_table, "table with the election row"),
+    TEXT("election.memberTable", OPTION_REQUIRED, "election_member", NULL,
+         election.member_table, "table with the members"),
+    DURATION("election.ttl", "30s", 1 * S, 1 * H, core.ttl_ns,
+             "meta_leader_lease_secs of the metas: must be the same number"),
+
+    DURATION("timing.poll", "250ms", 10 * MS, 60 * S, core.poll_ns, "between two reads"),
+    DURATION("timing.renewGap", "3s", 100 * MS, 60 * S, core.renew_gap_ns,
+             "longest pause between two renewals of a healthy leader"),
+    DURATION("timing.margin", "2s", 10 * MS, 60 * S, core.margin_ns,
+             "kept between the deadline and the end of the lease"),
+    DURATION("timing.killBudget", "500ms", 10 * MS, 60 * S, core.kill_budget_ns,
+             "time that a kill may take until death is confirmed"),
+    DURATION("timing.maxClockJump", "1s", 10 * MS, 1 * H, core.max_clock_jump_ns,
+             "a larger jump of a clock voids the proof of leadership"),
+    DURATION("timing.phantomAfter", "60s", 100 * MS, 1 * H, core.phantom_after_ns,
+             "a meta that owns the row for so long without leading is a phantom"),
+    DURATION("timing.promoteAfter", "10m", 1 * S, 24 * H, core.promote_after_ns,
+             "longest promotion"),
+
+    TEXT("fence.socket", OPTION_REQUIRED | OPTION_ABSOLUTE, "/run/metafence/fence.sock", NULL,
+         fence_socket, "where metafence-run listens"),
+    NUMBER("meta.servicePort", "5690", 1, 65535, meta_service_port, "meta's gRPC port in this pod"),
+    TEXT("control.socket", OPTION_REQUIRED | OPTION_ABSOLUTE, "/run/metafence/agent.sock", NULL,
+         control_socket, "where the agent answers the command line"),
+};
+// clang-format on
+
+const size_t config_option_count = sizeof(config_options) / sizeof(config_options[0]);
+static_assert(sizeof(config_options) / sizeof(config_options[0]) <= CONFIG_OPTIONS_MAX,
+              "struct config has too few origins");
+
+static size_t min3(size_t a, size_t b, size_t c)
+{
+    size_t least = a < b ? a : b;
+
+    return least < c ? least : c;
+}
+
+// Levenshtein distance of the first NAME_MAX_LEN bytes.
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[NAME_MAX_LEN + 1];
+    size_t a_len = strnlen(a, NAME_MAX_LEN);
+    size_t b_len = strnlen(b, NAME_MAX_LEN);
+
+    for (size_t j = 0; j <= b_len; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_len; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= b_len; j++) {
+            size_t above = row[j];
+            size_t changed = a[i - 1] != b[j - 1];
+
+            row[j] = min3(row[j - 1] + 1, above + 1, diagonal + changed);
+            diagonal = above;
+        }
+    }
+    return row[b_len];
+}
+
+static const char *leaf_of(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+
+    return dot ? dot + 1 : key;
+}
+
+// A wrong or missing section costs one step, whatever its length.
+static size_t key_distance(const char *key, const char *known)
+{
+    size_t whole = distance(key, known);
+    size_t leaf = distance(leaf_of(key), leaf_of(known)) + 1;
+
+    return whole < leaf ? whole : leaf;
+}
+
+const char *config_nearest(const char *key)
+{
+    const char *nearest = NULL;
+    size_t best = strlen(leaf_of(key)) / 3 + 2; // farther is no help
+
+    for (size_t i = 0; i < config_option_count; i++) {
+        size_t d = key_distance(key, config_options[i].key);
+
+        if (d < best) {
+            best = d;
+            nearest = config_options[i].key;
+        }
+    }
+    return nearest;
+}
