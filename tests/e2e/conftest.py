@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures and options of the end-to-end tests.
+
+  --runs N   repeat each zombie scenario N times at ttl 5 (the full tier uses 20)
+  --full     long versions: ten minutes of healthy leading, every repetition
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from harness import Cluster, Lab, results
+from harness.lab import clean_after_crashes
+from harness.logs import LineFile
+from harness.paths import metafence, metafence_run, metasim, postgres_bin
+from scenario import Case
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--runs", type=int, default=None, help="repetitions of a scenario at ttl 5")
+    parser.addoption("--full", action="store_true", help="the long versions, for a release")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        clean_after_crashes()
+        results.begin()
+
+
+def runs(config: pytest.Config) -> int:
+    wanted = config.getoption("--runs")
+    return wanted or (20 if config.getoption("--full") else 1)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`zombie_case` = (ttl, guarded, run): ttl 30 once, ttl 5 as often as asked, control and
+    guarded alike. The long ones come first, so that parallel workers end together."""
+    if "zombie_case" in metafunc.fixturenames:
+        cases = [(30, g, 0) for g in (False, True)]
+        cases += [(5, g, n) for n in range(runs(metafunc.config)) for g in (False, True)]
+        names = [f"ttl{t}-{'guarded' if g else 'control'}-{n}" for t, g, n in cases]
+        metafunc.parametrize("zombie_case", [Case(*c) for c in cases], ids=names)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def weight(item: pytest.Item) -> int:
+        if item.get_closest_marker("long"):
+            return 0
+        return 1 if "ttl30" in item.name else 2
+
+    items.sort(key=weight)
+
+
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
+    lines = results.table()
+    if lines:
+        terminalreporter.section("two leaders beyond the lease?")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def pytest_report_header() -> list[str]:
+    programs = (metafence, metafence_run, metasim, lambda: postgres_bin("postgres"))
+    lines = []
+    for program in programs:
+        try:
+            lines.append(f"using {program()}")
+        except Exception as error:
+            lines.append(str(error))
+    return lines
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")
+    lab = Lab(name[:32])
+    yield lab
+    failed = request.node.stash.get(FAILED, True)
+    if failed:
+        print(f"logs are kept in {lab.dir}")
+        for path in sorted(lab.dir.glob("*/*.log")):
+            print(f"--- {path}", *LineFile(path).tail(12), sep="\n")
+    lab.close(keep_logs=failed)
+
+
+@pytest.fixture
+def cluster(lab: Lab) -> Callable[..., Cluster]:
+    """Makes clusters: cluster(ttl=5, guarded=True, …)."""
+    return lambda **options: Cluster(lab, **options)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two sets of numbers that the tests run with: ttl 30 s is what ships, ttl 5 s is the named test
+profile. meta's own time-outs are scaled with the lease: acquire = ttl is the very reason of a zombie."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    ttl: float
+    connect_timeout: str
+    query_timeout: str
+    poll: str
+    renew_gap: str
+    margin: str
+    kill_budget: str
+    meta_connect_timeout: str
+
+    @property
+    def ttl_text(self) -> str:
+        return f"{self.ttl:g}s"
+
+    def meta_flags(self) -> list[str]:
+        return [
+            f"--lease={self.ttl_text}",
+            f"--acquire-timeout={self.ttl_text}",
+            f"--connect-timeout={self.meta_connect_timeout}",
+            f"--idle-timeout={self.ttl_text}",
+        ]
+
+    def run_flags(self) -> list[str]:
+        return [
+            f"--ttl={self.ttl_text}",
+            f"--margin={self.margin}",
+            f"--kill-budget={self.kill_budget}",
+        ]
+
+    def timing(self) -> dict[str, str]:
+        return {
+            "poll": self.poll,
+            "renewGap": self.renew_gap,
+            "margin": self.margin,
+            "killBudget": self.kill_budget,
+        }
+
+
+PROFILES = {
+    5: Profile(5, "200ms", "200ms", "100ms", "1500ms", "300ms", "300ms", "2s"),
+    30: Profile(30, "2s", "2s", "250ms", "3s", "2s", "500ms", "10s"),
+}

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all zombie scenarios share: the case they run in and the verdict at their end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness import Cluster, Pod, boot_ns, hold_until, results, wait_for
+
+Make = Callable[..., Cluster]
+FULL_RATE = 20  # this many witness ticks are two seconds of work
+
+
+@dataclass(frozen=True)
+class Case:
+    """ttl of the lease; guarded: with metafence, else the control run."""
+
+    ttl: int
+    guarded: bool
+    run: int
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that began now and lasts a third longer than the lease."""
+
+    began_ns: int
+    ttl: float
+
+    @staticmethod
+    def begins(ttl: float) -> "Fault":
+        return Fault(boot_ns(), ttl)
+
+    def wait_end(self) -> None:
+        hold_until(self.began_ns + int(self.ttl * 4 / 3 * 1e9))
+
+
+def writes_beside(old: Pod, old_pid: int, since_ns: int, timeout: float = 10) -> None:
+    """The process that lost leadership goes on writing to Postgres at full rate."""
+
+    def written() -> bool:
+        ticks = old.ticks_after(since_ns, pid=str(old_pid), db="ok")
+        return len(ticks) >= FULL_RATE
+
+    wait_for(f"{old.name} writes on as a zombie", written, timeout)
+
+
+def judge(name: str, cluster: Cluster, case: Case) -> None:
+    """Records the verdict of the witness. The control run must show what metafence is for; with
+    metafence nobody may act beyond his lease."""
+    verdict = cluster.witness()
+    results.record(
+        results.Measured(name, case.ttl, case.guarded, verdict.overlaps, verdict.worst_margin_ms)
+    )
+    if case.guarded:
+        assert verdict.overlaps == 0, verdict.raw
+    else:
+        assert verdict.overlaps > 0, verdict.raw

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The leader's link to Postgres is cut for longer than its lease.
+
+The leader notices nothing: its campaign waits in the connection pool until the moment at which the
+lease ends, fails with one error, and starts over as if it had never led. Another meta is elected by
+then. When the link heals the old one reads "leader is somebody else", says so at INFO, and goes on
+writing for ever. With metafence it is dead before the other can be elected, and follows afterwards.
+
+  b3 stalled   packets vanish
+  b5 reset     a load balancer answers with RST: errors from the first second
+  b6 old-dead  idle connections die silently, new ones work: nobody is cut off, and still two lead
+"""
+
+from harness import boot_ns
+from scenario import Case, Fault, Make, judge, writes_beside
+
+
+def test_stalled(cluster: Make, zombie_case: Case) -> None:
+    _cut(cluster, zombie_case, "b3 link stalled", "stall")
+
+
+def test_reset(cluster: Make, zombie_case: Case) -> None:
+    _cut(cluster, zombie_case, "b5 link reset", "reset")
+
+
+def _cut(make: Make, case: Case, name: str, mode: str) -> None:
+    cluster = make(ttl=case.ttl, guarded=case.guarded)
+    old = cluster.start()
+    pid = old.meta_pid
+    fault = Fault.begins(case.ttl)
+    old.proxy.order(f"mode {mode}")
+    cluster.wait_new_leader(old, case.ttl + 3)
+    fault.wait_end()
+    old.proxy.heal()
+    if case.guarded:
+        cluster.wait_converged(2 * case.ttl)
+    else:
+        writes_beside(old, pid, since_ns=boot_ns())
+    judge(name, cluster, case)
+
+
+def test_old_connections_dead(cluster: Make, zombie_case: Case) -> None:
+    case = zombie_case
+    make = cluster(ttl=case.ttl, guarded=case.guarded)
+    old = make.start()
+    pid = old.meta_pid
+    old.proxy.order("mode old-dead")
+    make.wait_new_leader(old, case.ttl + 3)
+    if case.guarded:
+        make.wait_converged(2 * case.ttl)
+    else:
+        # A second idle connection may be dead too: then it takes another acquire time-out.
+        writes_beside(old, pid, since_ns=boot_ns(), timeout=2 * case.ttl + 5)
+    judge("b6 idle connections dead", make, case)
