@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// decide: the whole judgement of metafence, pure and level-triggered: no clock, no I/O, no allocation,
-// no errno; the same facts and memory give the same plan. The rules are tried in the order of enum rule;
-// the first that holds fires, and its name goes to log, metric and status.
-// Invariants: a permit never outlives (heartbeat + ttl) - margin - kill_budget by our clock; an error is
-// never a verdict; evidence about a row counts against an incarnation only if it was read after that
-// incarnation was seen to be engaged; nobody is killed before this pod's agent has completed a good read.
+// decide: the whole judgement of metafence, pure and level-triggered: no clock, no I/O, no
+// allocation, no errno; the same facts and memory give the same plan. The rules are tried in
+// the order of enum rule; the first that holds fires, and its name goes to log, metric and
+// status. Invariants: a permit never outlives (heartbeat + ttl) - margin - kill_budget by our
+// clock; an error is never a verdict; evidence about a row counts against an incarnation only
+// if it was read after that incarnation was seen to be engaged; nobody is killed before this
+// pod's agent has completed a good read.
 
 #include "agent/core/facts.h"
 
@@ -47,16 +48,19 @@ struct core_config {
     enum on_silence on_silence;
 };
 
-// Refuses a timing that cannot keep P1: 2*(connect + query) + poll + renew_gap + margin + kill_budget must
-// be < ttl. Errors: INVALID; the message has both sides with their numbers and what to change.
+// Refuses a timing that cannot keep P1: 2*(connect + query) + poll + renew_gap + margin +
+// kill_budget must be < ttl. Errors: INVALID; the message has both sides with their numbers and
+// what to change.
 must_check int core_config_check(const struct core_config *config, struct err *err);
 
-// What a leader is permitted until, from one read: sent_at + (ttl - age) - margin - kill_budget.
+// What a leader is permitted until, from one read: sent_at + (ttl - age) - margin -
+// kill_budget. A negative age (a heartbeat slightly ahead of the clock that read it) counts as
+// 0. Saturates, never overflows.
 struct instant lease_deadline(const struct core_config *config, struct instant sent_at,
                               int64_t age_ns);
 
-// Memory of one agent process between turns. Zero is a valid start; the latches that must outlive the
-// agent are read back from metafence-run's status before the first decision.
+// Memory of one agent process between turns. Zero is a valid start; the latches that must
+// outlive the agent are read back from metafence-run's status before the first decision.
 struct core_memory {
     bool armed;
     // The heartbeat in the row and how it moved, across reads of our own row.
@@ -64,25 +68,35 @@ struct core_memory {
     int64_t heartbeat_us;
     struct instant heartbeat_first_sent; // sent_at of the first read that showed this heartbeat
     bool heartbeat_advanced;             // it was seen to advance at least once by this agent
+    struct instant heartbeat_last_sent;  // … and of the last one
     struct instant last_read_sent;       // newest read taken into account
+    struct instant good_read_sent;       // newest of them that was no ROW_BROKEN
     // Permit of the incarnation below.
     uint64_t incarnation;
     struct instant deadline; // ns 0: none yet
     bool superseded;         // latched for the incarnation
     bool engaged;            // latched
     struct instant engaged_at;
+    struct instant not_leading_at; // newest proof that it does not hold the lease: a lease of
+                                   // its own is not older. ns 0: none
     uint64_t system_id; // identity and term that the first leader permit was built on
     uint32_t timeline;
     uint64_t term;
-    // Clock of the database against ours (db_now - sent_at) at the last read.
+    // Clock of the database against ours at the last good read: between db_now - received_at
+    // and db_now - sent_at, so that a slow answer is not taken for a jump.
     bool offset_known;
     int64_t offset_ns;
-    bool proof_void; // after a clock jump: only a fresh, advancing heartbeat gives a new deadline
+    int64_t offset_low_ns;
+    bool proof_void;        // after a clock jump: only a fresh, advancing heartbeat gives a new
+                            // deadline
+    struct instant void_at; // reads sent before do not count as fresh
     // Phantom and promotion timers.
     struct instant ours_unimplemented_since; // ns 0: not so now
+    struct instant unimplemented_seen;       // last such answer: a longer gap ends the series
     struct instant promoting_since;
     // Single replica evidence.
-    struct instant alone_since; // sent_at of the first of an unbroken row of reads without other member
+    struct instant
+        alone_since; // sent_at of the first of an unbroken row of reads without other member
     struct instant alone_until; // sent_at of the last of them
     // Twin.
     bool twin_held; // our own was killed because a twin renews our id
@@ -129,7 +143,7 @@ struct plan {
     struct instant wake_at;        // decide again at the latest then
 };
 
-// One turn. Order of work: take new reads into memory (offset, heartbeat, arming, engagement), then the
-// first rule that holds fills the plan. `ret_plan` is wholly overwritten.
-void decide(const struct core_config *config, const struct facts *facts, struct core_memory *memory,
-            struct plan *ret_plan);
+// One turn. Order of work: take new reads into memory (offset, heartbeat, arming, engagement),
+// then the first rule that holds fills the plan. `ret_plan` is wholly overwritten.
+void decide(const struct core_config *config, const struct facts *facts,
+            struct core_memory *memory, struct plan *ret_plan);

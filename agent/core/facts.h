@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// facts: everything that a decision may look at, and `now`. Each fact says whether it is known and when
-// it was observed. The shell fills them, the core only reads them; strings are copied in, so facts own
-// themselves and a turn can be recorded and replayed.
+// facts: everything that a decision may look at, and `now`. Each fact says whether it is known
+// and when it was observed. The shell fills them, the core only reads them; strings are copied
+// in, so facts own themselves and a turn can be recorded and replayed.
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,8 +29,8 @@ enum row_defect {
     ROW_DEFECT_UNREADABLE, // wrong type, NULL id, …
 };
 
-// The last answered read of the election, from a primary. Answers are applied in send order. A standby's
-// answer is no read.
+// The last answered read of the election, from a primary. Answers are applied in send order. A
+// standby's answer is no read.
 struct election_fact {
     bool known;
     struct instant sent_at; // before the query was sent: all arithmetic starts here
@@ -48,8 +48,12 @@ struct election_fact {
     char term_owner_id[FACT_ID_SIZE];
     char owner_tag[FENCE_TAG_SIZE];     // of the term's owner; empty: untagged
     char heartbeat_tag[FENCE_TAG_SIZE]; // who wrote this heartbeat; empty: not known
-    bool tag_owned_term;    // our incarnation's tag owned some term
-    bool tag_superseded;    // … and is marked superseded
+    // The tag that the read asked about; the next two are its, and count only while it is the
+    // tag of the incarnation that runs now: a read sent just before a restart speaks of the
+    // dead one.
+    char asked_tag[FENCE_TAG_SIZE];
+    bool tag_owned_term; // asked_tag owned some term
+    bool tag_superseded; // … and is marked superseded
     bool guard_enforcing;
     uint64_t system_id; // 0: not known
     uint32_t timeline;  // 0: not known
@@ -58,7 +62,8 @@ struct election_fact {
 enum database_state {
     DATABASE_UNKNOWN = 0, // nothing answered or failed yet
     DATABASE_ANSWERS,
-    DATABASE_SILENT,  // time-outs, refused connections, resets, 57P0x: errors that only count to the deadline
+    DATABASE_SILENT, // time-outs, refused connections, resets, 57P0x: errors that only count to
+                     // the deadline
     DATABASE_REFUSES, // it answered, with a refusal: class 28, 42501, 3D000, 53300
     DATABASE_STANDBY,
 };
@@ -82,7 +87,8 @@ struct rpc_fact {
     struct instant observed_at;
 };
 
-// What metafence-run last said. known=false: not connected, or nothing received since the connect.
+// What metafence-run last said. known=false: not connected, or nothing received since the
+// connect.
 struct fence_fact {
     bool known;
     struct instant received_at;
@@ -97,7 +103,10 @@ struct api_fact {
     bool lists_other_uid; // our name with another uid
 };
 
-// What an operator asked for.
+// What an operator asked for. A new agent process starts with what metafence-run has latched
+// (SHIM_MANUAL, status.pause_end_ns): the shell copies both in here before the first decision,
+// and from then on only the operator changes them. The core cannot do it: it could not tell a
+// latch that outlived the agent from one that the operator has just taken back.
 struct order_fact {
     bool manual_fence;
     struct instant pause_end; // ns 0: not paused
