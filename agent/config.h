@@ -4,7 +4,7 @@
 // environment overrides, `config show` and the help text; nothing else knows an option's name.
 // The parser works on bytes and reads no file, so that it can be fuzzed. Invariant: a struct
 // config that config_parse filled is whole, in range, and its timing keeps P1. It holds no
-// secret: the password is read where it is used (config_password).
+// secret: agent/pg reads the password where it is used.
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -100,15 +100,3 @@ void config_show_yaml(const struct config *config, bool password_in_env, struct 
 void config_show_json(const struct config *config, bool password_in_env, struct buf *out);
 // All options with type, default and meaning, for `config options`.
 void config_describe(struct buf *out);
-
-// The password for Postgres, read anew each time so that rotation works: the file's first line,
-// or `from_env`, or "" when neither is configured. *ret is the caller's: config_password_wipe
-// it after use. Errors: DENIED (unreadable file), INVALID (empty, or longer than a password can
-// be).
-#define CONFIG_PASSWORD_SIZE 1024
-struct config_secret {
-    char text[CONFIG_PASSWORD_SIZE];
-};
-must_check int config_password(const struct config_postgres *postgres, const char *from_env,
-                               struct config_secret *ret, struct err *err);
-void config_password_wipe(struct config_secret *secret);
