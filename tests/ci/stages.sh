@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# The stages of ./dev, which runs each in a shell of its own: stage_NAME does the work from the root of
+# the tree, writes "passed failed" to $COUNTS and ends with a status. $TIER and $FILTER are the person's
+# choice, $RESULTS is the folder of logs and counts.
+
+CACHE=${METAFENCE_CACHE:-$HOME/.cache/metafence}
+JOBS=${JOBS:-$(nproc)}
+C_FOLDERS=(base agent fence tests)
+
+seconds_since()
+{
+    local now=${EPOCHREALTIME/./}
+    printf '%d.%d' $(((now - $1) / 1000000)) $(((now - $1) / 100000 % 10))
+}
+
+# shellcheck disable=SC2034 # dev prints it
+declare -A STAGE_SAYS=(
+    [setup]="packages, Python venv, Go modules"
+    [build]="gcc, warnings are errors; metasim"
+    [build_asan]="clang, warnings are errors, address and undefined-behavior sanitizers"
+    [lint_self]="the checks of tests/ci can fail"
+    [lint]="format, layers, banned functions, purity, clang-tidy, shellcheck, ruff, gofmt"
+    [lint_deep]="gcc -fanalyzer, cppcheck"
+    [unit]="unit tests, gcc"
+    [unit_asan]="unit tests, clang with sanitizers"
+    [pg]="agent/pg and sql/ against a real Postgres, sanitizers on"
+    [sim]="simulation: the real cores, virtual time"
+    [sim_asan]="simulation under sanitizers"
+    [model]="SPIN models"
+    [metasim]="the stand-in for RisingWave's meta: its own tests"
+    [e2e]="end to end: real processes, real Postgres"
+)
+
+# --- setup ---
+
+APT_PACKAGES=(
+    gcc libc6-dev meson ninja-build pkg-config git
+    clang-14 clang-format-14 clang-tidy-14 clang-tools-14 libclang-rt-14-dev cppcheck shellcheck
+    libevent-dev libcurl4-openssl-dev libpq-dev libcjson-dev libyaml-dev libcmocka-dev
+    libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
+    postgresql-15 spin python3-venv
+)
+
+missing_packages()
+{
+    local package
+    for package in "${APT_PACKAGES[@]}"; do
+        # shellcheck disable=SC2016 # a format of dpkg-query
+        case $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) in
+        installed) ;;
+        *) echo "$package" ;;
+        esac
+    done
+}
+
+install_packages()
+{
+    local missing as_root=()
+    command -v dpkg-query > /dev/null || {
+        echo "setup knows Debian 12 only. Install by hand: ${APT_PACKAGES[*]}" >&2
+        return 1
+    }
+    missing=$(missing_packages)
+    [ -n "$missing" ] || return 0
+    echo "installing: ${missing//$'\n'/ }"
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo > /dev/null || {
+            echo "run as root: apt-get install ${missing//$'\n'/ }" >&2
+            return 1
+        }
+        as_root=(sudo)
+    fi
+    "${as_root[@]}" apt-get update -q
+    # shellcheck disable=SC2086 # one word a package
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -q -y --no-install-recommends $missing
+}
+
+REQUIREMENTS=(tests/ci/requirements.txt tests/e2e/requirements.txt)
+
+# One venv for each set of pinned requirements and Python.
+venv_dir()
+{
+    local digest
+    digest=$({ cat "${REQUIREMENTS[@]}"; python3 -V; } | sha256sum)
+    echo "$CACHE/venv-${digest:0:12}"
+}
+
+venv_python()
+{
+    echo "$(venv_dir)/bin/python"
+}
+
+make_venv()
+{
+    local dir file options=()
+    dir=$(venv_dir)
+    [ -f "$dir/ready" ] && return 0
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+        echo "python3 is $(python3 -V): 3.11 or newer is needed" >&2
+        return 1
+    }
+    for file in "${REQUIREMENTS[@]}"; do
+        options+=(-r "$file")
+    done
+    rm -rf "$dir"
+    python3 -m venv "$dir"
+    "$dir/bin/pip" install -q --disable-pip-version-check "${options[@]}"
+    touch "$dir/ready"
+}
+
+get_go_modules()
+{
+    local digest stamp
+    command -v go > /dev/null || {
+        echo "go is missing: install the version of tests/e2e/metasim/go.mod or newer" >&2
+        return 1
+    }
+    digest=$(sha256sum tests/e2e/metasim/go.sum)
+    stamp=$CACHE/go-${digest:0:12}
+    [ -f "$stamp" ] && return 0
+    (cd tests/e2e/metasim && go mod download)
+    touch "$stamp"
+}
+
+stage_setup()
+{
+    mkdir -p "$CACHE"
+    exec 9> "$CACHE/lock"
+    flock 9
+    install_packages
+    make_venv
+    get_go_modules
+}
+
+# --- builds ---
+
+# configure DIR COMPILER [OPTION...]: made anew when the options change, which meson can't do for the compiler.
+configure()
+{
+    local dir=$1 compiler=$2 want
+    shift 2
+    want="$compiler $*"
+    if [ "$(cat "$dir/options" 2>/dev/null)" != "$want" ]; then
+        rm -rf "$dir"
+        CC=$compiler meson setup "$dir" -Dwerror=true "$@" > /dev/null || {
+            cat "$dir/meson-logs/meson-log.txt" >&2
+            return 1
+        }
+        echo "$want" > "$dir/options"
+    fi
+}
+
+build_with()
+{
+    configure "$@" || return
+    ninja -C "$1" -j "$JOBS" --quiet
+}
+
+stage_build()
+{
+    build_with build/gcc gcc
+    (cd tests/e2e/metasim && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o ../../../build/metasim .)
+    ln -sfn gcc/agent/metafence build/metafence
+    ln -sfn gcc/fence/metafence-run build/metafence-run
+}
+
+stage_build_asan()
+{
+    build_with build/asan clang-14 -Db_sanitize=address,undefined -Db_lundef=false
+}
+
+# --- lint ---
+
+# check NAME COMMAND...: one case of a stage; its output shows when it fails.
+check()
+{
+    local name=$1 start=${EPOCHREALTIME/./} log=$RESULTS/check-$1.log
+    shift
+    if "$@" > "$log" 2>&1; then
+        CHECKS_PASSED=$((CHECKS_PASSED + 1))
+        printf '  ok      %-14s %s s\n' "$name" "$(seconds_since "$start")"
+    else
+        CHECKS_FAILED=$((CHECKS_FAILED + 1))
+        printf '  FAILED  %-14s %s s\n' "$name" "$(seconds_since "$start")"
+        cat "$log"
+    fi
+    echo "$CHECKS_PASSED $CHECKS_FAILED" > "$COUNTS"
+}
+
+c_files()
+{
+    find "${C_FOLDERS[@]}" -name '*.[ch]' | sort
+}
+
+shell_files()
+{
+    echo dev .ci/run tests/ci/stages.sh
+    grep -rlE '^#!.*\b(bash|sh)$' --include='*' tests agent sql fence 2>/dev/null || true
+}
+
+python_files()
+{
+    find tests agent sql -name '*.py'
+    grep -rlE '^#!.*\bpython3$' tests sql agent 2>/dev/null || true
+}
+
+check_format()
+{
+    c_files | xargs clang-format-14 --dry-run -Werror
+}
+
+check_purity()
+{
+    tests/ci/check-purity build/gcc/agent/core/libcore.a build/gcc/fence/libfence-pure.a
+}
+
+# The product's sources as clang compiles them, without what protoc-c wrote.
+check_tidy()
+{
+    find base agent fence -name '*.c' | sort |
+        xargs -n 4 -P "$JOBS" clang-tidy-14 -p build/asan --quiet
+}
+
+check_shell()
+{
+    shell_files | xargs -n 1 | sort -u | xargs shellcheck -x
+}
+
+check_python()
+{
+    python_files | sort -u | xargs "$(venv_dir)/bin/ruff" check --no-cache
+}
+
+check_go()
+{
+    local unformatted
+    unformatted=$(gofmt -l tests/e2e/metasim)
+    [ -z "$unformatted" ] || {
+        echo "not in gofmt's form: $unformatted"
+        return 1
+    }
+    (cd tests/e2e/metasim && go vet ./...)
+}
+
+stage_lint_self()
+{
+    tests/ci/selftest | tee "$RESULTS/selftest.log"
+    tests/ci/count text "$RESULTS/selftest.log" > "$COUNTS"
+}
+
+stage_lint()
+{
+    CHECKS_PASSED=0
+    CHECKS_FAILED=0
+    check format check_format
+    check layers tests/ci/check-layers
+    check banned tests/ci/check-banned
+    check purity check_purity
+    check shellcheck check_shell
+    check ruff check_python
+    check go check_go
+    check clang-tidy check_tidy
+    [ "$CHECKS_FAILED" -eq 0 ]
+}
+
+check_analyzer()
+{
+    # At -O1 and above it misses plain leaks.
+    build_with build/analyze gcc -Dbuildtype=debug -Dtests=false -Dc_args=-fanalyzer
+}
+
+check_cppcheck()
+{
+    cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
+        --suppress=missingIncludeSystem -D_GNU_SOURCE -I . base agent fence
+}
+
+stage_lint_deep()
+{
+    CHECKS_PASSED=0
+    CHECKS_FAILED=0
+    check analyzer check_analyzer
+    check cppcheck check_cppcheck
+    [ "$CHECKS_FAILED" -eq 0 ]
+}
+
+# --- tests of the C parts ---
+
+# meson_suite BUILD SUITE: counts cases, not programs.
+meson_suite()
+{
+    local build=$1 suite=$2 status=0 log
+    log=$suite-$(basename "$build")
+    rm -f "$build/meson-logs/$log.json"
+    METAFENCE_TEST_FILTER=${FILTER:+*$FILTER*} \
+    UBSAN_OPTIONS=print_stacktrace=1 \
+        meson test -C "$build" --no-rebuild --suite "$suite" --logbase "$log" \
+        --num-processes "$JOBS" --print-errorlogs || status=$?
+    tests/ci/count meson "$build/meson-logs/$log.json" > "$COUNTS"
+    return "$status"
+}
+
+stage_unit()
+{
+    meson_suite build/gcc unit
+}
+
+stage_unit_asan()
+{
+    meson_suite build/asan unit
+}
+
+stage_pg()
+{
+    meson_suite build/asan pg
+}
+
+stage_sim()
+{
+    local schedules=5000
+    [ "$TIER" = fast ] && schedules=300
+    [ "$TIER" = full ] && schedules=100000
+    METAFENCE_SIM_SCHEDULES=$schedules meson_suite build/gcc sim
+}
+
+stage_sim_asan()
+{
+    METAFENCE_SIM_SCHEDULES=300 meson_suite build/asan sim
+}
+
+stage_model()
+{
+    local options=() status=0
+    [ "$TIER" = full ] && options+=(--full)
+    tests/model/run "${options[@]}" > "$RESULTS/model.log" 2>&1 || status=$?
+    cat "$RESULTS/model.log"
+    tests/ci/count text "$RESULTS/model.log" > "$COUNTS"
+    return "$status"
+}
+
+# --- metasim and end to end ---
+
+stage_metasim()
+{
+    local options=() full='' status=0 log=$RESULTS/metasim.json
+    [ "$TIER" = full ] && full=1
+    [ -n "$FILTER" ] && options+=(-run "$FILTER")
+    (cd tests/e2e/metasim && METAFENCE_FULL=$full go test -json -timeout 30m "${options[@]}" ./...) \
+        > "$log" || status=$?
+    tests/ci/count go "$log" > "$COUNTS"
+    [ "$status" -eq 0 ] || "$(venv_python)" tests/ci/go-failures "$log"
+    return "$status"
+}
+
+stage_e2e()
+{
+    local options=() status=0 log=$RESULTS/e2e.xml
+    case $TIER in
+    fast) options+=(-m smoke) ;;
+    full) options+=(--full) ;;
+    esac
+    [ -n "$FILTER" ] && options+=(-k "$FILTER")
+    rm -f "$log"
+    METAFENCE_BIN_DIR=$PWD/build/gcc METASIM=$PWD/build/metasim \
+        "$(venv_python)" -m pytest tests/e2e -q -n "$JOBS" --junitxml="$log" "${options[@]}" ||
+        status=$?
+    tests/ci/count junit "$log" > "$COUNTS"
+    [ "$status" -ne 5 ] || [ -z "$FILTER" ] || return 0 # 5: no test has that name
+    return "$status"
+}
