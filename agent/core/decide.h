@@ -67,10 +67,12 @@ struct core_memory {
     bool heartbeat_seen;
     int64_t heartbeat_us;
     struct instant heartbeat_first_sent; // sent_at of the first read that showed this heartbeat
-    bool heartbeat_advanced;             // it was seen to advance at least once by this agent
-    struct instant heartbeat_last_sent;  // … and of the last one
-    struct instant last_read_sent;       // newest read taken into account
-    struct instant good_read_sent;       // newest of them that was no ROW_BROKEN
+    bool heartbeat_advanced; // seen to advance by our incarnation (or one that cannot be told
+                             // from it)
+    bool foreign_advanced;   // … by a known other session, last
+    struct instant heartbeat_last_sent; // … and of the last one
+    struct instant last_read_sent;      // newest read taken into account
+    struct instant good_read_sent;      // newest of them that was no ROW_BROKEN
     // Permit of the incarnation below.
     uint64_t incarnation;
     struct instant deadline; // ns 0: none yet

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// plan: fills the order and the list of actions. Everything is a level: each plan says the
+// whole wish, and the shell drops what is already so.
+#include "agent/core/core.h"
+
+#include <string.h>
+
+static enum fence_row order_row(const struct turn *turn)
+{
+    switch (turn->row) {
+    case ROW_ABSENT: return FENCE_ROW_ABSENT;
+    case ROW_OURS: return FENCE_ROW_OURS;
+    case ROW_OTHER: return FENCE_ROW_OTHER;
+    case ROW_BROKEN: break;
+    }
+    return FENCE_ROW_UNKNOWN;
+}
+
+static enum fence_database order_database(enum database_state state)
+{
+    switch (state) {
+    case DATABASE_ANSWERS: return FENCE_DATABASE_UP;
+    case DATABASE_SILENT:
+    case DATABASE_REFUSES:
+    case DATABASE_STANDBY: return FENCE_DATABASE_DOWN;
+    case DATABASE_UNKNOWN: break;
+    }
+    return FENCE_DATABASE_UNKNOWN;
+}
+
+// A good read showed that our incarnation does not hold the row: a lease that it wins is newer.
+static bool is_shown_not_leading(const struct turn *turn)
+{
+    return turn->good && !turn->by_us && !turn->memory->engaged;
+}
+
+void plan_permit(struct turn *turn, enum role_label label)
+{
+    struct fence_order *order = &turn->plan->order;
+    struct instant deadline = turn->memory->deadline;
+
+    turn->plan->label = label;
+    order->role = FENCE_ROLE_KEEP;
+    if (!turn->alive)
+        return;
+    if (is_shown_not_leading(turn)) {
+        order->role = FENCE_ROLE_FOLLOWER;
+    } else if (deadline.ns != 0 && instant_before(turn->facts->now, deadline) &&
+               !turn->memory->superseded) {
+        // The last look before the permit goes out: what has run out is not given.
+        order->role = FENCE_ROLE_LEADER;
+        order->deadline_ns = deadline.ns;
+    }
+}
+
+void plan_kill(struct turn *turn, enum fence_reason reason, uint32_t hold_flags)
+{
+    struct fence_order *order = &turn->plan->order;
+
+    turn->plan->label = LABEL_UNKNOWN;
+    order->flags |= hold_flags;
+    order->role = turn->alive ? FENCE_ROLE_KILL : FENCE_ROLE_KEEP;
+    order->reason = turn->alive ? reason : FENCE_REASON_NONE;
+}
+
+void plan_spare(struct turn *turn)
+{
+    struct fence_order *order = &turn->plan->order;
+
+    if (order->role != FENCE_ROLE_KILL)
+        return;
+    order->role = FENCE_ROLE_KEEP;
+    order->reason = FENCE_REASON_NONE;
+    order->flags = 0;
+}
+
+static void add_action(struct plan *plan, enum action_kind kind)
+{
+    plan->actions[plan->action_count++].kind = kind;
+}
+
+// 0: no hold is due. A hold has to be with metafence-run before the deadline comes, because
+// that kills by itself; it ends by itself when this agent does not renew it.
+static uint32_t hold_due(const struct turn *turn)
+{
+    int64_t span_ns = lease_hold_span(turn->config);
+
+    if (!turn->alive || !turn->memory->engaged || !turn->memory->armed ||
+        turn->plan->order.role == FENCE_ROLE_KILL ||
+        instant_since(lease_end(turn), turn->facts->now) > span_ns)
+        return 0;
+    return lease_hold(turn);
+}
+
+static void fill_order(struct turn *turn)
+{
+    const struct election_fact *election = &turn->facts->election;
+    const struct core_memory *memory = turn->memory;
+    struct fence_order *order = &turn->plan->order;
+
+    order->incarnation = memory->incarnation;
+    order->flags |= memory->armed ? FENCE_ORDER_ARMED : 0U;
+    order->flags |= memory->engaged ? FENCE_ORDER_ENGAGED : 0U;
+    order->flags |= memory->superseded ? FENCE_ORDER_SUPERSEDED : 0U;
+    order->row = turn->good ? order_row(turn) : FENCE_ROW_UNKNOWN;
+    order->database = order_database(turn->facts->database.state);
+    order->system_id = memory->system_id;
+    order->timeline = memory->timeline;
+    order->term = memory->term;
+    order->read_ns = memory->good_read_sent.ns;
+    order->pause_end_ns = turn->facts->orders.pause_end.ns;
+    if (hold_due(turn)) {
+        int64_t end = instant_add(turn->facts->now, lease_hold_span(turn->config)).ns;
+
+        if (order->pause_end_ns < end)
+            order->pause_end_ns = end;
+    }
+    if (!turn->good || turn->row != ROW_OURS)
+        return;
+    order->heartbeat_age_ns = election->age_ns > 0 ? election->age_ns : 0;
+    if (memory->heartbeat_seen)
+        order->heartbeat_still_ns =
+            instant_since(memory->heartbeat_last_sent, memory->heartbeat_first_sent);
+    memcpy(order->heartbeat_tag, election->heartbeat_tag, sizeof(order->heartbeat_tag));
+    order->heartbeat_tag[sizeof(order->heartbeat_tag) - 1] = '\0';
+}
+
+static void fill_not_covered(struct turn *turn)
+{
+    struct plan *plan = turn->plan;
+
+    if (turn->paused)
+        plan->not_covered |= NOT_COVERED_PAUSED;
+    if (!turn->memory->armed)
+        plan->not_covered |= NOT_COVERED_UNARMED;
+    if (!turn->status)
+        plan->not_covered |= NOT_COVERED_NO_FENCE;
+    if (turn->usable && !turn->facts->election.term_known)
+        plan->not_covered |= NOT_COVERED_UNTAGGED;
+    if (instant_reached(turn->facts->now, lease_end(turn)))
+        plan->not_covered |= hold_due(turn);
+}
+
+static bool wants_read(const struct turn *turn)
+{
+    const struct core_memory *memory = turn->memory;
+
+    if (turn->alive && memory->engaged &&
+        instant_before(memory->good_read_sent, memory->engaged_at))
+        return true;
+    return memory->proof_void && instant_before(memory->good_read_sent, memory->void_at);
+}
+
+// Meta's own answer helps to see that it leads, or that it renews without leading.
+static bool wants_status(const struct turn *turn)
+{
+    const struct rpc_fact *rpc = &turn->facts->rpc;
+    struct instant last = instant_max(rpc->sent_at, rpc->observed_at);
+    uint32_t ports = turn->status ? turn->status->ports : 0;
+
+    if (!turn->status || !turn->alive || !turn->good || turn->row != ROW_OURS)
+        return false;
+    if ((ports & SHIM_PORTS_KNOWN) && !(ports & SHIM_PORT_SERVICE))
+        return false; // nobody listens
+    if (rpc->incarnation != turn->memory->incarnation)
+        return true;
+    return rpc->answer != RPC_LEADING &&
+           instant_since(turn->facts->now, last) >= turn->config->poll_ns;
+}
+
+// After a death that mattered, one that led or was killed: its sessions end, then Postgres
+// writes it down.
+static void add_cleanup(struct turn *turn)
+{
+    const struct cleanup_fact *cleanup = &turn->facts->cleanup;
+    const struct fence_death *death = NULL;
+
+    if (!turn->status || turn->facts->database.state != DATABASE_ANSWERS)
+        return;
+    death = &turn->status->last_death;
+    if (death->incarnation == 0 || !death->tag[0] ||
+        (!death->engaged && death->reason == FENCE_REASON_NONE))
+        return;
+    memcpy(turn->plan->dead_tag, death->tag, sizeof(turn->plan->dead_tag));
+    turn->plan->dead_tag[sizeof(turn->plan->dead_tag) - 1] = '\0';
+    if (cleanup->sessions_gone != death->incarnation)
+        add_action(turn->plan, ACTION_END_SESSIONS);
+    else if (cleanup->death_recorded != death->incarnation && turn->usable &&
+             turn->facts->election.term_known)
+        add_action(turn->plan, ACTION_RECORD_DEATH);
+}
+
+// The phantom is dead by waitpid, and no statement of it waits anywhere: the row that nobody
+// will renew goes away, if it still is the very one that we read after the death.
+static bool may_drop_phantom(const struct turn *turn)
+{
+    const struct facts *facts = turn->facts;
+    const struct fence_death *death = NULL;
+
+    if (!turn->memory->phantom_held || !fact_death_known(turn) || !turn->good ||
+        turn->row != ROW_OURS || facts->database.state != DATABASE_ANSWERS)
+        return false;
+    death = &turn->status->last_death;
+    return facts->election.sent_at.ns >= death->dead_ns &&
+           (!death->tag[0] || facts->cleanup.sessions_gone == death->incarnation);
+}
+
+static void wake(struct turn *turn, struct instant at)
+{
+    if (instant_before(turn->facts->now, at))
+        turn->plan->wake_at = instant_min(turn->plan->wake_at, at);
+}
+
+static void wake_after(struct turn *turn, struct instant since, int64_t after_ns)
+{
+    if (since.ns != 0)
+        wake(turn, instant_add(since, after_ns));
+}
+
+static void fill_wake(struct turn *turn)
+{
+    const struct core_config *config = turn->config;
+    const struct core_memory *memory = turn->memory;
+    int64_t span_ns = lease_hold_span(config);
+
+    turn->plan->wake_at = INSTANT_NEVER;
+    wake(turn, lease_end(turn));
+    wake(turn, turn->facts->orders.pause_end);
+    wake_after(turn, memory->ours_unimplemented_since, config->phantom_after_ns);
+    wake_after(turn, memory->promoting_since, config->promote_after_ns);
+    if (memory->phantom_held && fact_death_known(turn))
+        wake_after(turn, (struct instant){turn->status->last_death.dead_ns}, config->ttl_ns);
+    if (lease_hold(turn) && memory->engaged)
+        wake(turn, instant_add(lease_end(turn), -span_ns));
+    if (hold_due(turn))
+        wake_after(turn, turn->facts->now, span_ns / 2);
+}
+
+void plan_finish(struct turn *turn)
+{
+    struct plan *plan = turn->plan;
+
+    fill_order(turn);
+    fill_not_covered(turn);
+    add_action(plan, ACTION_LABEL); // before the order: a dead pod's label is nobody's to send
+    if (turn->status)
+        add_action(plan, ACTION_ORDER);
+    if (wants_read(turn))
+        add_action(plan, ACTION_READ);
+    if (wants_status(turn))
+        add_action(plan, ACTION_ASK_STATUS);
+    add_cleanup(turn);
+    if (may_drop_phantom(turn)) {
+        plan->phantom_heartbeat_us = turn->facts->election.heartbeat_us;
+        add_action(plan, ACTION_DROP_PHANTOM);
+    }
+    fill_wake(turn);
+}
