@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TAIL " truncated=true\n"
+#define TAIL_SIZE sizeof(" truncated=true\n") // kept free at the end of each line
 
 static struct {
     enum log_level level;
@@ -128,7 +128,7 @@ static void put_stamp(struct line *line, const struct log_stamp *stamp)
 size_t log_format(char line[LOG_LINE_MAX], const struct log_stamp *stamp, enum log_level level,
                   const char *msg, const struct kv *kvs)
 {
-    struct line out = {.data = line, .room = LOG_LINE_MAX - strlen(TAIL)};
+    struct line out = {.data = line, .room = LOG_LINE_MAX - TAIL_SIZE};
     struct kv head[] = {kv_str("level", level_names[level]), kv_str("msg", msg)};
     size_t whole = 0;
 
@@ -143,8 +143,8 @@ size_t log_format(char line[LOG_LINE_MAX], const struct log_stamp *stamp, enum l
         whole = out.full ? whole : out.len;
     }
     if (out.full) {
-        memcpy(line + whole, TAIL, strlen(TAIL));
-        return whole + strlen(TAIL);
+        out = (struct line){.data = line, .len = whole, .room = LOG_LINE_MAX - 1};
+        put_str(&out, " truncated=true");
     }
     line[out.len] = '\n';
     return out.len + 1;

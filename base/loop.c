@@ -318,8 +318,8 @@ static void on_signal(evutil_socket_t signo, short what, void *arg)
     signal->fn(signo, signal->arg);
 }
 
-int loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn, void *arg,
-                    struct loop_signal **ret_signal, struct err *err)
+struct loop_signal *loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn, void *arg,
+                                    struct err *err)
 {
     struct loop_signal *signal = must_alloc(sizeof(*signal));
 
@@ -327,10 +327,10 @@ int loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn, void *arg,
     signal->event = evsignal_new(loop->base, signo, on_signal, signal);
     if (!signal->event || evsignal_add(signal->event, NULL) != 0) {
         loop_signal_free(signal);
-        return err_set(err, ERR_INVALID, errno, "signal %d can't be caught", signo);
+        (void)err_set(err, ERR_INVALID, errno, "signal %d can't be caught", signo);
+        return NULL;
     }
-    *ret_signal = signal;
-    return 0;
+    return signal;
 }
 
 void loop_signal_free(struct loop_signal *signal)

@@ -95,9 +95,9 @@ void loop_deadline_free(struct loop_deadline *deadline);
 typedef void loop_signal_fn(int signo, void *arg);
 
 // Calls back in the loop for each (coalesced) delivery of `signo`, whose disposition the loop
-// takes over. Errors: INVALID for a signal that can't be caught.
-must_check int loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn, void *arg,
-                               struct loop_signal **ret_signal, struct err *err);
+// takes over. Returns NULL with INVALID for a signal that can't be caught.
+struct loop_signal *loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn, void *arg,
+                                    struct err *err);
 void loop_signal_free(struct loop_signal *signal);
 
 // --- processes ---
