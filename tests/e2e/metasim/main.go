@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command metasim is test equipment: a stand-in for a RisingWave meta node, a TCP proxy that breaks
+// links, and a checker that finds two leaders.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"metasim/internal/meta"
+	"metasim/internal/proxy"
+	"metasim/internal/witness"
+)
+
+const usage = `usage: metasim meta-node | pgproxy | witness install|check|sql  [flags]
+  meta-node   campaign, follow and lead as a RisingWave meta node does
+  pgproxy     TCP proxy in front of Postgres: stall, reset, old-dead, drop-new, cut, latency, loss
+  witness     install the log of renewals in Postgres; check witness files for two leaders
+Each sub-command explains its flags with --help.`
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, usage)
+		os.Exit(2)
+	}
+	args := os.Args[2:]
+	switch os.Args[1] {
+	case "meta-node":
+		os.Exit(meta.Main(args))
+	case "pgproxy":
+		os.Exit(proxy.Main(args))
+	case "witness":
+		os.Exit(witness.Main(args))
+	case "help", "-h", "--help":
+		fmt.Println(usage)
+	default:
+		fmt.Fprintf(os.Stderr, "metasim: unknown command %q\n%s\n", os.Args[1], usage)
+		os.Exit(2)
+	}
+}
