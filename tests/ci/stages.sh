@@ -144,8 +144,8 @@ configure()
     want="$compiler $*"
     if [ "$(cat "$dir/options" 2>/dev/null)" != "$want" ]; then
         rm -rf "$dir"
-        CC=$compiler meson setup "$dir" -Dwerror=true "$@" > /dev/null || {
-            cat "$dir/meson-logs/meson-log.txt" >&2
+        CC=$compiler meson setup "$dir" -Dwerror=true "$@" > "$RESULTS/meson-setup.log" 2>&1 || {
+            tail -n 20 "$RESULTS/meson-setup.log" >&2
             return 1
         }
         echo "$want" > "$dir/options"
