@@ -51,7 +51,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=weight)
 
 
-def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if hasattr(terminalreporter.config, "workerinput"):
+        return
     lines = results.table()
     if lines:
         terminalreporter.section("two leaders beyond the lease?")

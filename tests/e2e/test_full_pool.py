@@ -11,12 +11,12 @@ from scenario import Case, Fault, Make, judge, writes_beside
 
 def test_pool_of_one_is_busy(cluster: Make, zombie_case: Case) -> None:
     case = zombie_case
-    made = cluster(ttl=case.ttl, guarded=case.guarded, meta_flags=["--pool-max=1"])
+    made = cluster(ttl=case.ttl, guarded=case.guarded, meta_flags=["--pool-max=1", "--block-pool=1"])
     old = made.start()
     pid = old.meta_pid
     fault = Fault.begins(case.ttl)
     with made.postgres.connect() as blocker, blocker.transaction():
-        blocker.execute("LOCK TABLE witness_tick IN EXCLUSIVE MODE")
+        blocker.execute("LOCK TABLE metasim_data IN EXCLUSIVE MODE")
         fault.wait_end()
     made.wait_new_leader(old, case.ttl + 3)
     if case.guarded:

@@ -60,7 +60,7 @@ class Disturber:
         self._link(f"latency {LATENCY_MS[int(self.cluster.ttl)]}", "latency 0", length, check)
 
     def loss(self, length: float, check: Callable[[], None]) -> None:
-        self._link("loss 0.05", "loss 0", length, check)
+        self._link("loss 5", "loss 0", length, check)
 
     def _link(self, fault: str, heal: str, length: float, check: Callable[[], None]) -> None:
         self.leader.proxy.order(fault)

@@ -45,7 +45,7 @@ class Cluster:
     def _install_witness(self) -> None:
         """The test's own record of renewals inside Postgres, independent of metafence's triggers."""
         script = subprocess.run(
-            [metasim(), "witness-sql"], capture_output=True, text=True, check=True
+            [metasim(), "witness", "sql"], capture_output=True, text=True, check=True
         ).stdout
         with self.postgres.connect() as session:
             session.execute(script)

@@ -209,13 +209,6 @@ class Pod:
         assert event is not None
         return event
 
-    def ticks_after(self, boot_ns: int, **fields: str) -> list[Event]:
-        return [
-            e
-            for e in self.witness.events("tick")
-            if e.boot_ns > boot_ns and all(e.fields.get(k) == v for k, v in fields.items())
-        ]
-
     # --- metafence -----------------------------------------------------------------------------
 
     def cli(self, *words: str, timeout: float = 20) -> "subprocess.CompletedProcess[str]":
