@@ -41,7 +41,7 @@ func serveLines(p *Proxy, c net.Conn) {
 	defer func() { _ = c.Close() }()
 	lines := bufio.NewScanner(c)
 	for lines.Scan() {
-		reply, err := p.command(lines.Text())
+		reply, err := p.Command(lines.Text())
 		if err != nil {
 			reply = "error " + err.Error()
 		} else {
@@ -53,8 +53,8 @@ func serveLines(p *Proxy, c net.Conn) {
 	}
 }
 
-// command runs one control line.
-func (p *Proxy) command(line string) (string, error) {
+// Command runs one control line and returns what follows "ok".
+func (p *Proxy) Command(line string) (string, error) {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch verb {
 	case "mode":

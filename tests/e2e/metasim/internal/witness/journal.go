@@ -26,34 +26,35 @@ type Incarnation struct {
 	renewed              []int64          // heartbeats in us, as the log knows them
 }
 
-// line is one parsed line of a witness file.
-type line struct {
-	boot   int64
-	kind   string
-	fields map[string]string
+// Line is one parsed line of a witness file.
+type Line struct {
+	Boot   int64
+	Kind   string
+	Fields map[string]string
 }
 
-func parseLine(s string) (line, error) {
+// ParseLine parses one line; the error quotes it.
+func ParseLine(s string) (Line, error) {
 	words, err := splitWords(s)
 	if err != nil || len(words) < 2 {
-		return line{}, fmt.Errorf("not `boot_ns kind key=value…`: %q", s)
+		return Line{}, fmt.Errorf("not `boot_ns kind key=value…`: %q", s)
 	}
 	boot, err := strconv.ParseInt(words[0], 10, 64)
 	if err != nil {
-		return line{}, fmt.Errorf("boot_ns %q: %w", words[0], err)
+		return Line{}, fmt.Errorf("boot_ns %q: %w", words[0], err)
 	}
-	l := line{boot: boot, kind: words[1], fields: map[string]string{}}
+	l := Line{Boot: boot, Kind: words[1], Fields: map[string]string{}}
 	for _, w := range words[2:] {
 		k, v, ok := strings.Cut(w, "=")
 		if !ok {
-			return line{}, fmt.Errorf("field %q has no value", w)
+			return Line{}, fmt.Errorf("field %q has no value", w)
 		}
 		if strings.HasPrefix(v, `"`) {
 			if v, err = strconv.Unquote(v); err != nil {
-				return line{}, fmt.Errorf("field %q: %w", w, err)
+				return Line{}, fmt.Errorf("field %q: %w", w, err)
 			}
 		}
-		l.fields[k] = v
+		l.Fields[k] = v
 	}
 	return l, nil
 }
@@ -106,18 +107,18 @@ func readFile(path string, since int64, all map[string]*Incarnation, by map[int6
 	sc := bufio.NewScanner(f)
 	sc.Buffer(nil, 1<<20)
 	for n := 1; sc.Scan(); n++ {
-		l, err := parseLine(sc.Text())
+		l, err := ParseLine(sc.Text())
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
-		if l.boot < since {
+		if l.Boot < since {
 			continue
 		}
-		i := all[l.fields["inc"]]
+		i := all[l.Fields["inc"]]
 		if i == nil {
-			pid, _ := strconv.Atoi(l.fields["pid"])
+			pid, _ := strconv.Atoi(l.Fields["pid"])
 			i = &Incarnation{
-				Inc: l.fields["inc"], ID: l.fields["id"], Tag: l.fields["tag"], PID: pid, start: l.boot,
+				Inc: l.Fields["inc"], ID: l.Fields["id"], Tag: l.Fields["tag"], PID: pid, start: l.Boot,
 				minOffset: minInt64, maxOffset: maxInt64, tickOf: map[string]int64{},
 			}
 			all[i.Inc] = i
@@ -127,23 +128,23 @@ func readFile(path string, since int64, all map[string]*Incarnation, by map[int6
 	return sc.Err()
 }
 
-func (i *Incarnation) add(l line, by map[int64]*Incarnation) {
-	i.end = max(i.end, l.boot)
-	switch l.kind {
+func (i *Incarnation) add(l Line, by map[int64]*Incarnation) {
+	i.end = max(i.end, l.Boot)
+	switch l.Kind {
 	case "tick":
-		i.ticks = append(i.ticks, l.boot)
-		i.tickOf[l.fields["pid"]+"/"+l.fields["n"]] = l.boot
+		i.ticks = append(i.ticks, l.Boot)
+		i.tickOf[l.Fields["pid"]+"/"+l.Fields["n"]] = l.Boot
 	case "renew":
-		if hb, err := strconv.ParseInt(l.fields["hb_us"], 10, 64); err == nil && hb != 0 {
+		if hb, err := strconv.ParseInt(l.Fields["hb_us"], 10, 64); err == nil && hb != 0 {
 			by[hb] = i
 		}
 	case "write":
-		at, err := strconv.ParseInt(l.fields["at_us"], 10, 64)
-		sent, known := i.tickOf[l.fields["pid"]+"/"+l.fields["n"]]
+		at, err := strconv.ParseInt(l.Fields["at_us"], 10, 64)
+		sent, known := i.tickOf[l.Fields["pid"]+"/"+l.Fields["n"]]
 		if err != nil || !known {
 			return
 		}
-		i.minOffset = max(i.minOffset, at-l.boot/1000-1)
+		i.minOffset = max(i.minOffset, at-l.Boot/1000-1)
 		i.maxOffset = min(i.maxOffset, at-sent/1000+1)
 	}
 }

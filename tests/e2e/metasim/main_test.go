@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// binary is metasim as built for this run; shared is the server of all tests that leave it alone.
+var (
+	binary string
+	shared *postgres
+)
+
+// Tests mostly wait for leases to run out, so many clusters run side by side.
+const parallelTests = "28"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = flag.Set("test.parallel", parallelTests)
+	}
+	code, err := runAll(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "metasim tests:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runAll(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "metasim-bin")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary = filepath.Join(dir, "metasim")
+	build := exec.Command("go", "build", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("build: %w\n%s", err, out)
+	}
+	if shared, err = startPostgres(); err != nil {
+		return 1, err
+	}
+	defer shared.remove()
+	return m.Run(), nil
+}
+
+func long() bool { return os.Getenv("METASIM_LONG") != "" }
+
+var ports struct {
+	sync.Mutex
+	next int
+}
+
+// nextPort returns a free loopback port from METASIM_PORTS (first-last, default 21000-21999). Ephemeral
+// ports won't do: a node's port must still be free when it restarts.
+func nextPort() int {
+	first, last := 21000, 21999
+	if r := os.Getenv("METASIM_PORTS"); r != "" {
+		if _, err := fmt.Sscanf(r, "%d-%d", &first, &last); err != nil {
+			panic("METASIM_PORTS " + strconv.Quote(r) + ": give first-last")
+		}
+	}
+	ports.Lock()
+	defer ports.Unlock()
+	for range last - first {
+		ports.next++
+		port := first + ports.next%(last-first+1)
+		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = lis.Close()
+			return port
+		}
+	}
+	panic("no free port")
+}
