@@ -294,10 +294,12 @@ meson_suite()
     local build=$1 suite=$2 status=0 log
     log=$suite-$(basename "$build")
     rm -f "$build/meson-logs/$log.json"
-    METAFENCE_TEST_FILTER=${FILTER:+*$FILTER*} \
-    UBSAN_OPTIONS=print_stacktrace=1 \
-        meson test -C "$build" --no-rebuild --suite "$suite" --logbase "$log" \
-        --num-processes "$JOBS" --print-errorlogs || status=$?
+    # An empty pattern would match nothing.
+    if [ -n "$FILTER" ]; then
+        export METAFENCE_TEST_FILTER="*$FILTER*"
+    fi
+    UBSAN_OPTIONS=print_stacktrace=1 meson test -C "$build" --no-rebuild --suite "$suite" \
+        --logbase "$log" --num-processes "$JOBS" --print-errorlogs || status=$?
     tests/ci/count meson "$build/meson-logs/$log.json" > "$COUNTS"
     return "$status"
 }
