@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures and options of the end-to-end tests.
 
-  --runs N   repeat each zombie scenario N times at ttl 5 (the full tier uses 20)
-  --full     long versions: ten minutes of healthy leading, every repetition
+--runs N   repeat each zombie scenario N times at ttl 5 (the full tier uses 20)
+--full     long versions: ten minutes of healthy leading, every repetition
 """
 
 import re
@@ -38,8 +38,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "zombie_case" in metafunc.fixturenames:
         cases = [(30, g, 0) for g in (False, True)]
         cases += [(5, g, n) for n in range(runs(metafunc.config)) for g in (False, True)]
-        names = [f"ttl{t}-{'guarded' if g else 'control'}-{n}" for t, g, n in cases]
-        metafunc.parametrize("zombie_case", [Case(*c) for c in cases], ids=names)
+        quick = metafunc.definition.get_closest_marker("smoke_at_ttl5") is not None
+        params = [
+            pytest.param(
+                Case(ttl, guarded, number),
+                id=f"ttl{ttl}-{'guarded' if guarded else 'control'}-{number}",
+                marks=[pytest.mark.smoke] if quick and ttl == 5 and number == 0 else [],
+            )
+            for ttl, guarded, number in cases
+        ]
+        metafunc.parametrize("zombie_case", params)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

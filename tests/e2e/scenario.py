@@ -51,9 +51,7 @@ def judge(name: str, cluster: Cluster, case: Case) -> None:
     """Records the verdict of the witness. The control run must show what metafence is for; with
     metafence nobody may act beyond his lease."""
     verdict = cluster.witness()
-    results.record(
-        results.Measured(name, case.ttl, case.guarded, verdict.overlaps, verdict.worst_margin_ms)
-    )
+    results.record(results.Measured(name, case.ttl, case.guarded, verdict.overlaps, verdict.worst_margin_ms))
     assert verdict.ticks > 0 and verdict.raw["unknown_ticks"] == 0, "the witness saw too little"
     if case.guarded:
         assert verdict.overlaps == 0 and verdict.raw["late_ticks"] == 0, verdict.raw

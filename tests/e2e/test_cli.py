@@ -16,6 +16,7 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(argv, capture_output=True, text=True, timeout=10, env={"PATH": "/usr/bin"})
 
 
+@pytest.mark.smoke
 def test_version() -> None:
     ours = run("version")
     shim = subprocess.run([metafence_run(), "--version"], capture_output=True, text=True, timeout=5)
@@ -53,6 +54,7 @@ def test_no_agent_is_1_and_names_the_socket() -> None:
     assert "/nowhere/agent.sock" in done.stderr
 
 
+@pytest.mark.smoke
 def test_status_fence_unfence_pause_resume(cluster: Make) -> None:
     made = cluster(ttl=5)
     leader = made.start()

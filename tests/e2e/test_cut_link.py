@@ -11,10 +11,12 @@ writing for ever. With metafence it is dead before the other can be elected, and
   b6 old-dead  idle connections die silently, new ones work: nobody is cut off, and still two lead
 """
 
+import pytest
 from harness import boot_ns
 from scenario import Case, Fault, Make, judge, writes_beside
 
 
+@pytest.mark.smoke_at_ttl5
 def test_stalled(cluster: Make, zombie_case: Case) -> None:
     _cut(cluster, zombie_case, "b3 link stalled", "stall")
 

@@ -88,9 +88,7 @@ class Disturber:
 @pytest.mark.long
 @pytest.mark.timeout(720)
 @pytest.mark.parametrize("ttl", [30, 5])
-def test_nothing_short_kills_a_healthy_leader(
-    cluster: Make, ttl: int, pytestconfig: pytest.Config
-) -> None:
+def test_nothing_short_kills_a_healthy_leader(cluster: Make, ttl: int, pytestconfig: pytest.Config) -> None:
     made = cluster(ttl=ttl)
     leader = made.start()
     pids = [p.meta_pid for p in made.pods]

@@ -9,6 +9,7 @@ one is kept down.
 
 import signal
 
+import pytest
 from harness import Cluster, Pod, boot_ns, hold, wait_for
 from scenario import Case, Make, judge, writes_beside
 
@@ -19,6 +20,7 @@ def twin_of(made: Cluster, original: Pod) -> Pod:
     return twin
 
 
+@pytest.mark.smoke_at_ttl5
 def test_second_process_with_the_same_id(cluster: Make, zombie_case: Case) -> None:
     case = zombie_case
     made = cluster(ttl=case.ttl, guarded=case.guarded, pods=2)

@@ -101,7 +101,9 @@ class Lab:
 
     def close(self, keep_logs: bool = False) -> None:
         """Ends every process, also orphans that fled by double fork, and removes the directory;
-        with `keep_logs` all but the databases stays."""
+        with `keep_logs` all but the databases stays. A second call does nothing."""
+        if not self._locks:
+            return
         for process in reversed(self._processes):
             for pid in [process.pid, *descendants(process.pid)] if process.alive else []:
                 signal_pid(pid, signal.SIGKILL)
@@ -114,8 +116,8 @@ class Lab:
         else:
             shutil.rmtree(self.dir, ignore_errors=True)
             self.dir.with_suffix(".lock").unlink(missing_ok=True)
-        for fd in self._locks:
-            os.close(fd)
+        while self._locks:
+            os.close(self._locks.pop())
 
     def _end_orphans(self) -> None:
         for pid in descendants(os.getpid()):

@@ -72,9 +72,7 @@ class Log(LineFile):
         return len(self.lines())
 
     def expect(self, timeout: float = 10, after: int = 0, **fields: str) -> dict[str, str]:
-        found = wait_for(
-            f"{self.path.name} says {fields}", lambda: self.find(after, **fields), timeout
-        )
+        found = wait_for(f"{self.path.name} says {fields}", lambda: self.find(after, **fields), timeout)
         return found[0]
 
 
@@ -91,8 +89,4 @@ class WitnessFile(LineFile):
             pairs = (word.split("=", 1) for word in rest if "=" in word)
             self._events.append(Event(int(stamp), name, dict(pairs)))
         self._parsed = len(lines)
-        return [
-            e
-            for e in self._events
-            if (kind is None or e.kind == kind) and (pid is None or e.pid == pid)
-        ]
+        return [e for e in self._events if (kind is None or e.kind == kind) and (pid is None or e.pid == pid)]

@@ -12,7 +12,7 @@ import psycopg
 
 from .lab import Lab, _lock, root_dir
 from .paths import postgres_bin
-from .process import children, signal_pid
+from .process import Process, children, signal_pid
 from .waiting import wait_for
 
 DATABASE = "meta"
@@ -84,7 +84,7 @@ class Postgres:
         self.data = self.dir / "data"
         self.log = self.dir / "postgres.log"
         self.dir.mkdir(mode=0o755)
-        self._process = None
+        self._process: Process | None = None
 
     def create(self) -> "Postgres":
         """Starts it with role and database of the metas and the election tables."""
@@ -98,6 +98,12 @@ class Postgres:
         with self.connect(user=USER) as session:
             session.execute(ELECTION_TABLES)
         return self
+
+    @property
+    def pid(self) -> int:
+        """Of the postmaster."""
+        assert self._process is not None
+        return self._process.pid
 
     def start(self, wait: bool = True) -> None:
         argv: list[str | Path] = [postgres_bin("postgres"), "-D", self.data]
@@ -134,8 +140,7 @@ class Postgres:
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, number: int) -> None:
-        assert self._process is not None
-        for pid in [self._process.pid, *children(self._process.pid)]:
+        for pid in [self.pid, *children(self.pid)]:
             signal_pid(pid, number)
 
     def dsn(self, user: str = "postgres", database: str = DATABASE) -> str:
@@ -144,13 +149,9 @@ class Postgres:
     def url(self, user: str = "postgres", database: str = DATABASE) -> str:
         return f"postgres://{user}@127.0.0.1:{self.port}/{database}?sslmode=disable"
 
-    def connect(
-        self, user: str = "postgres", database: str = DATABASE
-    ) -> "psycopg.Connection[Any]":
+    def connect(self, user: str = "postgres", database: str = DATABASE) -> "psycopg.Connection[Any]":
         password = {"password": PASSWORD} if user == USER else {}
-        return psycopg.connect(
-            self.dsn(user, database), autocommit=True, connect_timeout=5, **password
-        )
+        return psycopg.connect(self.dsn(user, database), autocommit=True, connect_timeout=5, **password)
 
     def sql(
         self, statement: str, *values: Any, user: str = "postgres", database: str = DATABASE

@@ -18,9 +18,7 @@ def boot_ns() -> int:
     return time.clock_gettime_ns(BOOT)
 
 
-def wait_for(
-    what: str, probe: Callable[[], T | None], timeout: float, every: float = 0.03
-) -> T:
+def wait_for(what: str, probe: Callable[[], T | None], timeout: float, every: float = 0.03) -> T:
     """Returns the first truthy answer of `probe`. Raises TimedOut after `timeout` seconds, saying
     `what` was waited for and what was seen last."""
     end = boot_ns() + int(timeout * 1e9)

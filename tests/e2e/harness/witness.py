@@ -26,6 +26,4 @@ def check_witness(postgres: Postgres, ttl: str, files: list[Path]) -> Verdict:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert done.stdout, f"witness check: exit {done.returncode}: {done.stderr}"
     raw = json.loads(done.stdout)
-    return Verdict(
-        raw["overlaps"], raw["ticks"], raw["worst_margin_ms"], raw.get("takeovers") or [], raw
-    )
+    return Verdict(raw["overlaps"], raw["ticks"], raw["worst_margin_ms"], raw.get("takeovers") or [], raw)
