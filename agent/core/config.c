@@ -76,8 +76,8 @@ int core_config_check(const struct core_config *config, struct err *err)
     return err_set(
         err, ERR_INVALID, 0,
         "2*(connectTimeout %s + queryTimeout %s) + poll %s + renewGap %s + margin %s + "
-        "killBudget %s = %s, not below election.ttl %s: shorten the time-outs, or raise the "
-        "metas' lease and ttl above %s",
+        "killBudget %s = %s is not below ttl %s: shorten these, or raise lease and ttl above "
+        "%s",
         duration_format(config->connect_timeout_ns, c, sizeof(c)),
         duration_format(config->query_timeout_ns, q, sizeof(q)),
         duration_format(config->poll_ns, p, sizeof(p)),

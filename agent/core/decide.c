@@ -66,7 +66,7 @@ void decide(const struct core_config *config, const struct facts *facts,
         .memory = memory,
         .plan = ret_plan,
         .status = status,
-        .alive = !status || (status->flags & SHIM_ALIVE),
+        .alive = !status || (status->incarnation != 0 && (status->flags & SHIM_ALIVE)),
         .paused = instant_before(facts->now, facts->orders.pause_end),
     };
 

@@ -74,7 +74,8 @@ static void take_incarnation(struct turn *turn)
         memory->system_id = status->system_id;
         memory->timeline = status->timeline;
         memory->term = status->term;
-        if (status->permit == FENCE_ROLE_LEADER)
+        // A pause in it would be taken for a proof.
+        if (status->permit == FENCE_ROLE_LEADER && status->deadline_ns > status->pause_end_ns)
             memory->deadline.ns = status->deadline_ns;
         // We watched before it was started: whatever it holds, it has won since.
         if (watched)

@@ -224,13 +224,14 @@ static void fill_wake(struct turn *turn)
     int64_t span_ns = lease_hold_span(config);
 
     turn->plan->wake_at = INSTANT_NEVER;
-    wake(turn, lease_end(turn));
+    if (turn->alive)
+        wake(turn, lease_end(turn));
     wake(turn, turn->facts->orders.pause_end);
     wake_after(turn, memory->ours_unimplemented_since, config->phantom_after_ns);
     wake_after(turn, memory->promoting_since, config->promote_after_ns);
     if (memory->phantom_held && fact_death_known(turn))
         wake_after(turn, (struct instant){turn->status->last_death.dead_ns}, config->ttl_ns);
-    if (lease_hold(turn) && memory->engaged)
+    if (turn->alive && memory->engaged && lease_hold(turn))
         wake(turn, instant_add(lease_end(turn), -span_ns));
     if (hold_due(turn))
         wake_after(turn, turn->facts->now, span_ns / 2);

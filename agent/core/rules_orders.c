@@ -10,7 +10,10 @@ bool rule_manual_fence_holds(const struct turn *turn)
 void rule_manual_fence_fill(struct turn *turn)
 {
     plan_kill(turn, FENCE_REASON_MANUAL, FENCE_ORDER_MANUAL_HOLD);
-    // Wanted whether or not we have already heard of the death: the hold belongs to it.
+    // Wanted whether or not we have already heard of the death. Before the first start there is
+    // no incarnation to kill: the hold alone keeps it down.
+    if (turn->memory->incarnation == 0)
+        return;
     turn->plan->order.role = FENCE_ROLE_KILL;
     turn->plan->order.reason = FENCE_REASON_MANUAL;
 }
