@@ -36,6 +36,7 @@ struct pg_conn {
     struct loop_io *io;
     struct loop_timer *timer; // connect time-out; then the delivery of `fault`
     struct pg_fault fault;
+    struct pg_fault farewell; // what the server said before it closed, if it did
     char password[PASSWORD_SIZE];
 };
 
@@ -55,8 +56,9 @@ static void conn_fail_lost(struct pg_conn *conn)
 {
     struct pg_fault fault;
 
-    // A server that says good-bye (57P01) has its words in the connection's message.
     pg_fault_from_connect(&fault, PQerrorMessage(conn->pq), conn->password);
+    if (!fault.sqlstate[0] && conn->farewell.kind != PG_OK)
+        fault = conn->farewell;
     conn_fail(conn, &fault);
 }
 
@@ -235,10 +237,15 @@ static void conn_on_io(int fd, unsigned events, void *arg)
         conn_flush(conn);
 }
 
-static void discard_notice(void *arg, const PGresult *result)
+// A server that ends an idle session says why in a message that libpq takes for a notice.
+static void conn_on_notice(void *arg, const PGresult *result)
 {
-    (void)arg;
-    (void)result;
+    struct pg_conn *conn = arg;
+    const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+    if (sqlstate && strncmp(sqlstate, "57P", 3) == 0)
+        pg_fault_set(&conn->farewell, sqlstate,
+                     PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), conn->password);
 }
 
 // `addr` is numeric; NULL for a unix socket.
@@ -282,7 +289,7 @@ static void conn_connect(struct pg_conn *conn, const char *addr)
     conn->pq = PQconnectStartParams(keywords, values, 0);
     if (!conn->pq)
         abort();
-    (void)PQsetNoticeReceiver(conn->pq, discard_notice, NULL);
+    (void)PQsetNoticeReceiver(conn->pq, conn_on_notice, conn);
     (void)PQsetErrorVerbosity(conn->pq, PQERRORS_VERBOSE);
     if (PQstatus(conn->pq) == CONNECTION_BAD)
         conn_fail_lost(conn);
