@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/agent.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/status.h"
+#include "base/log.h"
+#include "base/resolve.h"
+
+// --- reads ---
+
+static void on_read(const struct election_read *read, void *arg)
+{
+    struct agent *agent = arg;
+    struct executor *executor = &agent->executor;
+    bool is_answer = read->status == ELECTION_OK;
+
+    executor->is_reading = false;
+    agent->reporter.counters.reads += is_answer;
+    agent->reporter.counters.reads_failed += !is_answer;
+    (void)snprintf(agent->database_error, sizeof(agent->database_error), "%s",
+                   read->status == ELECTION_STANDBY ? "this is a standby"
+                                                    : read->fault.err.msg);
+    if (observe_read(&agent->facts, read, executor->read_tag,
+                     agent->config.core.max_clock_jump_ns, clock_now()))
+        agent_feed(agent);
+    if (read->status == ELECTION_STANDBY)
+        pg_renew(agent->pg);
+    if (executor->read_again && is_answer)
+        agent_read(agent);
+}
+
+void agent_read(struct agent *agent)
+{
+    struct executor *executor = &agent->executor;
+
+    if (!agent->has_database || executor->is_reading)
+        return;
+    executor->read_again = false;
+    executor->read_at = clock_now();
+    memcpy(executor->read_tag, agent->facts.fence.status.tag, sizeof(executor->read_tag));
+    executor->is_reading = election_read(agent->election, executor->read_tag, on_read, agent);
+}
+
+static void on_poll(void *arg)
+{
+    struct agent *agent = arg;
+    int64_t quiet_ns = instant_since(clock_now(), agent->executor.sent_at);
+
+    loop_timer_arm(agent->poll, agent->config.core.poll_ns);
+    // Answered reads make turns; while they are not answered, the poll does.
+    if (quiet_ns >= agent->config.core.poll_ns + agent->config.core.poll_ns / 2)
+        agent_feed(agent);
+    agent_read(agent);
+}
+
+static void on_pg_up(void *arg)
+{
+    agent_read(arg);
+}
+
+static void on_pg_down(const struct pg_fault *fault, void *arg)
+{
+    struct agent *agent = arg;
+
+    (void)snprintf(agent->database_error, sizeof(agent->database_error), "%s", fault->err.msg);
+    if (observe_database_down(&agent->facts, fault, clock_now()))
+        agent_feed(agent);
+}
+
+static void on_pg_notify(const char *payload, void *arg)
+{
+    struct agent *agent = arg;
+
+    (void)payload; // only a hint to look: what counts is what is read
+    agent->reporter.counters.notifications++;
+    agent->executor.read_again = agent->executor.is_reading;
+    agent_read(agent);
+}
+
+static const struct pg_ops pg_ops = {on_pg_up, on_pg_down, on_pg_notify};
+
+// --- metafence-run ---
+
+// What an operator asked of an earlier agent, metafence-run has kept.
+static void take_over_orders(struct agent *agent, const struct fence_status *status)
+{
+    if (agent->was_fence_known)
+        return;
+    agent->was_fence_known = true;
+    if (status->flags & SHIM_MANUAL)
+        agent->facts.orders.manual_fence = true;
+    if (status->pause_end_ns > agent->facts.orders.pause_end.ns)
+        agent->facts.orders.pause_end = (struct instant){status->pause_end_ns};
+}
+
+static void on_fence_status(const struct fence_status *status, void *arg)
+{
+    struct agent *agent = arg;
+
+    agent->reporter.counters.statuses++;
+    take_over_orders(agent, status);
+    if (observe_fence_status(&agent->facts, status, clock_now()))
+        agent_feed(agent);
+}
+
+static void on_fence_up(void *arg)
+{
+    struct agent *agent = arg;
+
+    execute_forget_order(&agent->executor);
+    log_info("connected to metafence-run", kv_str("socket", agent->config.fence_socket));
+}
+
+static void on_fence_down(const struct err *err, void *arg)
+{
+    struct agent *agent = arg;
+
+    log_warn("no connection to metafence-run", kv_err(err));
+    (void)observe_fence_down(&agent->facts);
+    agent_feed(agent);
+}
+
+static void on_fence_garbage(const struct err *err, void *arg)
+{
+    struct agent *agent = arg;
+
+    if (agent->reporter.counters.statuses_refused++ == 0)
+        log_warn("metafence-run sent what is no status; further ones are counted only",
+                 kv_err(err));
+}
+
+static const struct fencelink_ops fence_ops = {on_fence_status, on_fence_down, on_fence_up,
+                                               on_fence_garbage};
+
+static void on_rpc(const struct grpc_result *result, void *arg)
+{
+    execute_rpc_done(arg, result);
+}
+
+// --- turns ---
+
+static void stop_if_meta_is_gone(struct agent *agent)
+{
+    const struct fence_status *status = &agent->facts.fence.status;
+
+    if (agent->is_stopping && (!agent->facts.fence.known || !(status->flags & SHIM_ALIVE)))
+        loop_stop(agent->loop);
+}
+
+static void on_turn(void *arg)
+{
+    struct agent *agent = arg;
+    struct instant again = INSTANT_NEVER;
+
+    if (!agent->turn_due)
+        return;
+    agent->turn_due = false;
+    observe_time(&agent->facts, &agent->clock, clock_now(), clock_monotonic());
+    decide(&agent->config.core, &agent->facts, &agent->memory, &agent->plan);
+    again = execute_plan(agent);
+    report_turn(agent);
+    loop_deadline_set(agent->wake, instant_min(agent->plan.wake_at, again));
+    stop_if_meta_is_gone(agent);
+}
+
+static void on_wake(struct instant deadline, void *arg)
+{
+    (void)deadline;
+    agent_feed(arg);
+}
+
+static void on_signal(int signo, void *arg)
+{
+    struct agent *agent = arg;
+    const struct fence_status *status = &agent->facts.fence.status;
+    bool is_needed = agent->facts.fence.known && (status->flags & SHIM_ALIVE);
+
+    if (signo == SIGINT || agent->is_stopping || !is_needed) {
+        log_info("stopping", kv_int("signal", signo));
+        loop_stop(agent->loop);
+        return;
+    }
+    // An agent that leaves first would let a healthy leader's permit run out.
+    agent->is_stopping = true;
+    log_info("asked to stop: permitting until meta is gone; a second signal stops at once",
+             kv_int("pid", status->pid));
+}
+
+// --- the control socket ---
+
+static void keep_reason(char *to, const struct control_request *request)
+{
+    memcpy(to, request->reason, CONTROL_REASON_SIZE);
+}
+
+static void on_request(const struct control_request *request, struct buf *answer, void *arg)
+{
+    struct agent *agent = arg;
+    struct order_fact *orders = &agent->facts.orders;
+
+    switch (request->command) {
+    case CONTROL_STATUS: status_json(agent, answer); return;
+    case CONTROL_FENCE:
+        orders->manual_fence = true;
+        keep_reason(agent->manual_reason, request);
+        break;
+    case CONTROL_UNFENCE:
+        orders->manual_fence = false;
+        agent->manual_reason[0] = '\0';
+        break;
+    case CONTROL_PAUSE:
+        orders->pause_end = instant_add(clock_now(), request->pause_ns);
+        keep_reason(agent->pause_reason, request);
+        break;
+    case CONTROL_RESUME:
+        orders->pause_end = (struct instant){0};
+        agent->pause_reason[0] = '\0';
+        break;
+    }
+    agent->was_fence_known =
+        true; // from now on this agent's word counts, not the earlier one's
+    log_warn("ordered", kv_str("command", control_command_name(request->command)),
+             kv_str("reason", request->reason), kv_int("uid", (int64_t)request->peer_uid),
+             kv_dur("for", request->pause_ns));
+    history_add(&agent->history, &agent->facts, &agent->memory,
+                control_command_name(request->command), request->reason);
+    agent_feed(agent);
+    buf_puts(answer, "{\"ok\":true}");
+}
+
+// --- life ---
+
+static int open_database(struct agent *agent, struct err *err)
+{
+    const struct config *config = &agent->config;
+    const struct config_postgres *postgres = &config->postgres;
+    const struct resolve_config resolve = {.query_timeout_ns = config->core.connect_timeout_ns};
+
+    agent->pg_params = (struct pg_params){
+        .host = postgres->host,
+        .port = (uint16_t)postgres->port,
+        .database = postgres->database,
+        .user = postgres->user,
+        .password = postgres->password_file[0] ? NULL : agent->password,
+        .password_file = postgres->password_file[0] ? postgres->password_file : NULL,
+        .sslmode = postgres->sslmode,
+        .sslrootcert = postgres->ssl_root_cert[0] ? postgres->ssl_root_cert : NULL,
+        .application_name = postgres->application_name,
+        .connect_timeout_ns = config->core.connect_timeout_ns,
+        .query_timeout_ns = config->core.query_timeout_ns,
+        .listen = config->notify,
+    };
+    agent->election_config = (struct election_config){
+        .service = config->election.service,
+        .leader_table = config->election.leader_table,
+        .member_table = config->election.member_table,
+        .id = config->core.id,
+    };
+    if (resolver_new(agent->loop, &resolve, &agent->resolver, err) < 0)
+        return err_wrap(err, "resolver");
+    if (pg_new(agent->loop, agent->resolver, &agent->pg_params, &pg_ops, agent, &agent->pg,
+               err) < 0)
+        return err_wrap(err, "postgres");
+    if (election_new(agent->pg, &agent->election_config, &agent->election, err) < 0)
+        return -1;
+    agent->has_database = true;
+    return 0;
+}
+
+static int open_parts(struct agent *agent, struct err *err)
+{
+    const struct grpc_client_config grpc = {
+        .port = (uint16_t)agent->config.meta_service_port,
+        .timeout_ns = agent->config.core.query_timeout_ns,
+        .on_result = on_rpc,
+        .arg = agent,
+    };
+    static const int signos[] = {SIGTERM, SIGINT};
+
+    if (loop_new(&agent->loop, err) < 0 ||
+        loop_deadline_new(agent->loop, on_wake, agent, &agent->wake, err) < 0 ||
+        control_new(agent->loop, agent->config.control_socket, on_request, agent,
+                    &agent->control, err) < 0)
+        return -1;
+    for (size_t i = 0; i < sizeof(signos) / sizeof(signos[0]); i++) {
+        agent->signals[i] = loop_signal_new(agent->loop, signos[i], on_signal, agent, err);
+        if (!agent->signals[i])
+            return -1;
+    }
+    agent->poll = loop_timer_new(agent->loop, on_poll, agent);
+    agent->grpc = grpc_client_new(agent->loop, &grpc);
+    agent->fence = fencelink_new(agent->loop, agent->config.fence_socket, &fence_ops, agent);
+    loop_on_turn(agent->loop, on_turn, agent);
+    return 0;
+}
+
+int agent_new(const struct config *config, char *password, const char *config_error,
+              bool is_last_good, struct agent **ret_agent, struct err *err)
+{
+    struct agent *agent = calloc(1, sizeof(*agent));
+
+    if (!agent)
+        abort();
+    agent->config = *config;
+    agent->password = password;
+    agent->is_last_good = is_last_good;
+    (void)snprintf(agent->config_error, sizeof(agent->config_error), "%s", config_error);
+    if (open_parts(agent, err) < 0 ||
+        (config->postgres.host[0] && open_database(agent, err) < 0)) {
+        agent_free(agent);
+        return -1;
+    }
+    *ret_agent = agent;
+    return 0;
+}
+
+void agent_free(struct agent *agent)
+{
+    if (!agent)
+        return;
+    pg_free(agent->pg);
+    election_free(agent->election);
+    resolver_free(agent->resolver);
+    fencelink_free(agent->fence);
+    grpc_client_free(agent->grpc);
+    loop_timer_free(agent->poll);
+    for (size_t i = 0; i < sizeof(agent->signals) / sizeof(agent->signals[0]); i++)
+        loop_signal_free(agent->signals[i]);
+    control_free(agent->control);
+    loop_deadline_free(agent->wake);
+    loop_free(agent->loop);
+    if (agent->password)
+        explicit_bzero(agent->password, strlen(agent->password));
+    free(agent->password);
+    free(agent);
+}
+
+int agent_run(struct agent *agent)
+{
+    struct err err = {0};
+
+    loop_timer_arm(agent->poll, 0);
+    agent_feed(agent);
+    if (loop_run(agent->loop, &err) < 0) {
+        log_error("the loop ended", kv_err(&err));
+        return 1;
+    }
+    return 0;
+}

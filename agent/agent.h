@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// agent: the one object of the running agent. Callbacks change facts and mark a turn as due; a
+// turn reads the clock once, decides, and executes the plan. Owns everything below and frees it
+// in reverse order.
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/config.h"
+#include "agent/control.h"
+#include "agent/execute.h"
+#include "agent/fencelink.h"
+#include "agent/grpc/client.h"
+#include "agent/history.h"
+#include "agent/observe.h"
+#include "agent/pg/election.h"
+#include "agent/report.h"
+#include "base/loop.h"
+
+struct agent {
+    struct config config;
+    // Set while the file is not what we run on: the reason, and whether these are at least the
+    // last good values (else the built-in ones, without a database).
+    char config_error[256];
+    bool is_last_good;
+    bool has_database; // the configuration names one
+
+    struct loop *loop;
+    struct resolver *resolver;
+    struct pg_params pg_params;
+    char *password; // PGPASSWORD of the start, NULL: none; wiped when freed
+    struct pg *pg;
+    struct election_config election_config;
+    struct election *election;
+    struct grpc_client *grpc;
+    struct fencelink *fence;
+    struct control *control;
+    struct loop_timer *poll;
+    struct loop_deadline *wake;
+    struct loop_signal *signals[2];
+
+    struct facts facts;
+    struct observe_clock clock;
+    struct core_memory memory;
+    struct plan plan;
+    bool turn_due;
+    bool was_fence_known; // a status came since our own start: orders were taken over from it
+    bool is_stopping;     // TERM came: exit when meta is gone
+    int exit_status;
+
+    struct executor executor;
+    struct reporter reporter;
+    struct history history;
+    char manual_reason[CONTROL_REASON_SIZE];
+    char pause_reason[CONTROL_REASON_SIZE];
+    char database_error[256]; // of the last failed read or connection; "" while it answers
+};
+
+// Takes over `config` (copied) and `password` (owned, wiped). `config_error` is "" for a good
+// file. Errors: what the control socket and Postgres' parameters can fail with.
+must_check int agent_new(const struct config *config, char *password, const char *config_error,
+                         bool is_last_good, struct agent **ret_agent, struct err *err);
+// Accepts NULL.
+void agent_free(struct agent *agent);
+
+// Runs until a signal ends it. Blocks. Returns the exit status.
+int agent_run(struct agent *agent);
+
+// Something changed: decide at the end of this turn of the loop.
+static inline void agent_feed(struct agent *agent)
+{
+    agent->turn_due = true;
+}
+
+// Starts a read now unless one is under way. Called by polls, notifications and the executor.
+void agent_read(struct agent *agent);

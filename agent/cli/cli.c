@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/config.h"
+#include "base/clock.h"
+#include "base/err.h"
+
+#define DEFAULT_TIMEOUT_NS (10 * NS_PER_SEC)
+
+struct option {
+    enum cli_option_id id;
+    const char *name; // without dashes
+    char letter;      // 0: none
+    const char *value;
+    const char *doc;
+};
+
+static const struct option options[] = {
+    {CLI_OPTION_CONFIG, "config", 0, "FILE", "the agent's configuration"},
+    {CLI_OPTION_SOCKET, "socket", 0, "PATH",
+     "the agent's socket (default: that of --config, else " CLI_DEFAULT_SOCKET ")"},
+    {CLI_OPTION_OUTPUT, "output", 'o', "table|json", "form of the result (default table)"},
+    {CLI_OPTION_REASON, "reason", 0, "TEXT", "why; shown in status, logs and history"},
+    {CLI_OPTION_FOR, "for", 0, "DURATION", "how long, like 30m (1s to 24h)"},
+    {CLI_OPTION_TIMEOUT, "timeout", 0, "DURATION",
+     "how long to wait for confirmation (default 10s)"},
+};
+#define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
+
+void cli_complain(const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    (void)fputs("metafence: ", stderr);
+    (void)vfprintf(stderr, fmt, args);
+    (void)fputc('\n', stderr);
+    va_end(args);
+}
+
+static void print_overview(FILE *to, const char *program, const struct cli_command *commands)
+{
+    (void)fprintf(to,
+                  "metafence %s: fences RisingWave meta nodes that lost leadership\n\n"
+                  "usage: %s COMMAND [options]\n\n",
+                  METAFENCE_VERSION, program);
+    for (; commands->name; commands++)
+        (void)fprintf(to, "  %-8s  %s\n", commands->name, commands->summary);
+    (void)fprintf(to,
+                  "\n`%s COMMAND --help` explains a command.\n"
+                  "Exit status: 0 done, 1 failed, 2 wrong usage, 3 not confirmed.\n",
+                  program);
+}
+
+static void print_verbs(FILE *to, const struct cli_command *command)
+{
+    for (size_t i = 0; command->verbs && command->verbs[i]; i++)
+        (void)fprintf(to, "%s%s", i ? "|" : " ", command->verbs[i]);
+}
+
+static void print_help(FILE *to, const char *program, const struct cli_command *command)
+{
+    (void)fprintf(to, "usage: %s %s", program, command->name);
+    print_verbs(to, command);
+    (void)fprintf(to, "%s\n\n%s.\n", command->options ? " [options]" : "", command->summary);
+    if (command->details)
+        (void)fprintf(to, "%s\n", command->details);
+    if (command->options)
+        (void)fputc('\n', to);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        char left[48];
+
+        if (!(command->options & options[i].id))
+            continue;
+        if (options[i].letter)
+            (void)snprintf(left, sizeof(left), "-%c, --%s %s", options[i].letter,
+                           options[i].name, options[i].value);
+        else
+            (void)snprintf(left, sizeof(left), "--%s %s", options[i].name, options[i].value);
+        (void)fprintf(to, "  %-24s  %s\n", left, options[i].doc);
+    }
+}
+
+// If `arg` is the option, returns true; *ret_value is what stands behind '=', or NULL.
+static bool is_option(const char *arg, const struct option *option, const char **ret_value)
+{
+    size_t len = strlen(option->name);
+
+    *ret_value = NULL;
+    if (arg[0] == '-' && option->letter && arg[1] == option->letter) {
+        if (arg[2] != '\0')
+            *ret_value = arg[2] == '=' ? arg + 3 : arg + 2; // -ojson
+        return true;
+    }
+    if (strncmp(arg, "--", 2) != 0 || strncmp(arg + 2, option->name, len) != 0)
+        return false;
+    if (arg[2 + len] == '=')
+        *ret_value = arg + 2 + len + 1;
+    return arg[2 + len] == '=' || arg[2 + len] == '\0';
+}
+
+static const struct option *find_option(const char *arg, const char **ret_value)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (is_option(arg, &options[i], ret_value))
+            return &options[i];
+    return NULL;
+}
+
+static int take_duration(const struct option *option, const char *value, int64_t *ret_ns)
+{
+    struct err err = {0};
+
+    if (duration_parse(value, ret_ns, &err) == 0 && *ret_ns > 0)
+        return 0;
+    cli_complain("--%s: %s", option->name,
+                 err.kind ? err.msg : "must be longer than 0: write a duration like 30m");
+    return -1;
+}
+
+static int take_option(struct cli_args *args, const struct option *option, const char *value)
+{
+    switch (option->id) {
+    case CLI_OPTION_CONFIG: args->config = value; return 0;
+    case CLI_OPTION_SOCKET: args->socket = value; return 0;
+    case CLI_OPTION_REASON: args->reason = value; return 0;
+    case CLI_OPTION_FOR: return take_duration(option, value, &args->for_ns);
+    case CLI_OPTION_TIMEOUT: return take_duration(option, value, &args->timeout_ns);
+    case CLI_OPTION_OUTPUT:
+        args->output = strcmp(value, "json") == 0 ? CLI_JSON : CLI_TABLE;
+        if (strcmp(value, "json") == 0 || strcmp(value, "table") == 0)
+            return 0;
+        cli_complain("--output: \"%.40s\" is not a form: write table or json", value);
+        return -1;
+    }
+    return -1;
+}
+
+static int refuse_argument(const struct cli_args *args, const struct cli_command *command,
+                           const char *arg)
+{
+    cli_complain("%s: \"%.60s\" is not understood: see `%s %s --help`", command->name, arg,
+                 args->program, command->name);
+    return -1;
+}
+
+static bool is_verb(const struct cli_command *command, const char *arg)
+{
+    for (size_t i = 0; command->verbs && command->verbs[i]; i++)
+        if (strcmp(command->verbs[i], arg) == 0)
+            return true;
+    return false;
+}
+
+// Takes argv[i] and, if it has one, its value. Returns how many elements were taken, or -1.
+static int take_argument(struct cli_args *args, const struct cli_command *command,
+                         char *const *arg)
+{
+    const char *value = NULL;
+    const struct option *option = NULL;
+
+    if (strcmp(arg[0], "--help") == 0 || strcmp(arg[0], "-h") == 0) {
+        args->is_help = true;
+        return 1;
+    }
+    if (!args->verb && is_verb(command, arg[0])) {
+        args->verb = arg[0];
+        return 1;
+    }
+    option = find_option(arg[0], &value);
+    if (!option || !(command->options & option->id))
+        return refuse_argument(args, command, arg[0]);
+    if (value)
+        return take_option(args, option, value) < 0 ? -1 : 1;
+    if (!arg[1]) {
+        cli_complain("%s: --%s lacks its value: write --%s %s", command->name, option->name,
+                     option->name, option->value);
+        return -1;
+    }
+    return take_option(args, option, arg[1]) < 0 ? -1 : 2;
+}
+
+static int run_command(int argc, char **argv, const struct cli_command *command)
+{
+    struct cli_args args = {
+        .program = argv[0], .command = command->name, .timeout_ns = DEFAULT_TIMEOUT_NS};
+
+    for (int i = 2; i < argc;) {
+        int taken = take_argument(&args, command, argv + i);
+
+        if (taken < 0)
+            return CLI_USAGE;
+        i += taken;
+    }
+    if (args.is_help) {
+        print_help(stdout, args.program, command);
+        return CLI_DONE;
+    }
+    if (command->verbs && !args.verb) {
+        cli_complain("%s: what of it is missing", command->name);
+        print_help(stderr, args.program, command);
+        return CLI_USAGE;
+    }
+    return command->run(&args);
+}
+
+int cli_main(int argc, char **argv, const struct cli_command *commands)
+{
+    const char *name = argc > 1 ? argv[1] : NULL;
+
+    if (!name) {
+        print_overview(stderr, "metafence", commands);
+        return CLI_USAGE;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_overview(stdout, argv[0], commands);
+        return CLI_DONE;
+    }
+    if (strcmp(name, "--version") == 0)
+        name = "version";
+    for (const struct cli_command *command = commands; command->name; command++)
+        if (strcmp(command->name, name) == 0)
+            return run_command(argc, argv, command);
+    cli_complain("there is no command \"%.40s\": `%s --help` lists them", name, argv[0]);
+    return CLI_USAGE;
+}
+
+const char *cli_socket(const struct cli_args *args, char *buf, size_t size)
+{
+    struct config config;
+    struct err err = {0};
+
+    if (args->socket)
+        return args->socket;
+    if (!args->config)
+        return CLI_DEFAULT_SOCKET;
+    // A broken file still tells where the agent that runs on it listens.
+    if (config_load(args->config, &config, &err) < 0)
+        cli_complain("%s (trying %s)", err.msg, config.control_socket);
+    (void)snprintf(buf, size, "%s", config.control_socket);
+    return buf;
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// config validate | show | options, and version.
+#include <curl/curl.h>
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/cli/cli.h"
+#include "agent/config.h"
+#include "base/buf.h"
+
+static int show(const struct cli_args *args, const struct config *config)
+{
+    bool has_password = getenv("PGPASSWORD") != NULL;
+    struct buf out = {0};
+
+    if (args->output == CLI_JSON)
+        config_show_json(config, has_password, &out);
+    else
+        config_show_yaml(config, has_password, &out);
+    (void)fputs(buf_str(&out), stdout);
+    buf_done(&out);
+    return CLI_DONE;
+}
+
+static int validate(const struct cli_args *args, const char *path, const struct config *config)
+{
+    const struct core_config *core = &config->core;
+    char silence[32];
+    char ttl[32];
+    int64_t worst_ns = 2 * (core->connect_timeout_ns + core->query_timeout_ns) + core->poll_ns +
+                       core->renew_gap_ns + core->margin_ns + core->kill_budget_ns;
+
+    duration_format(worst_ns, silence, sizeof(silence));
+    duration_format(core->ttl_ns, ttl, sizeof(ttl));
+    if (args->output == CLI_JSON)
+        (void)printf("{\"valid\":true,\"worst_case_ns\":%lld,\"ttl_ns\":%lld}\n",
+                     (long long)worst_ns, (long long)core->ttl_ns);
+    else
+        (void)printf("%s is valid: the worst case %s is below the ttl %s\n", path, silence,
+                     ttl);
+    return CLI_DONE;
+}
+
+int cli_config(const struct cli_args *args)
+{
+    const char *path = args->config ? args->config : CLI_DEFAULT_CONFIG;
+    struct config config;
+    struct err err = {0};
+    struct buf out = {0};
+
+    if (strcmp(args->verb, "options") == 0) {
+        config_describe(&out);
+        (void)fputs(buf_str(&out), stdout);
+        buf_done(&out);
+        return CLI_DONE;
+    }
+    if (config_load(path, &config, &err) == 0)
+        return strcmp(args->verb, "show") == 0 ? show(args, &config)
+                                               : validate(args, path, &config);
+    if (args->output == CLI_JSON) {
+        buf_puts(&out, "{\"valid\":false,\"error\":");
+        buf_put_json(&out, err.msg);
+        buf_puts(&out, "}\n");
+        (void)fputs(buf_str(&out), stdout);
+        buf_done(&out);
+    } else {
+        cli_complain("%s", err.msg);
+    }
+    return CLI_FAILED;
+}
+
+int cli_version(const struct cli_args *args)
+{
+    const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
+
+    if (args->output == CLI_JSON)
+        (void)printf("{\"version\":\"%s\",\"libpq\":%d,\"libcurl\":\"%s\"}\n",
+                     METAFENCE_VERSION, PQlibVersion(), curl->version);
+    else
+        (void)printf("metafence %s (libpq %d.%d, libcurl %s)\n", METAFENCE_VERSION,
+                     PQlibVersion() / 10000, PQlibVersion() % 10000, curl->version);
+    return CLI_DONE;
+}

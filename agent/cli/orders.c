@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// fence, unfence, pause, resume: sends the order, then watches the agent's status until it is
+// carried out. An order that was sent and not seen to be carried out in time is not confirmed,
+// never failed.
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/cli/cli.h"
+#include "agent/cli/client.h"
+#include "base/clock.h"
+
+#define LOOK_EVERY_MS 20
+#define ASK_NS        (2 * NS_PER_SEC)
+
+// Judges a status: NULL when the order is carried out, else what is still missing.
+typedef const char *order_check(const cJSON *status);
+
+struct order {
+    const char *command;
+    const char *duration; // of a pause
+    const char *done;     // sentence for the table output
+    order_check *check;
+};
+
+static const char *check_fenced(const cJSON *status)
+{
+    if (client_is_true(status, "fenced.confirmed"))
+        return NULL;
+    return client_text(status, "fenced.why");
+}
+
+static const char *check_connected(const cJSON *status)
+{
+    return client_is_true(status, "fence.connected")
+               ? NULL
+               : "the agent has no connection to metafence-run";
+}
+
+static const char *check_released(const cJSON *status)
+{
+    if (check_connected(status))
+        return check_connected(status);
+    return client_is_true(status, "meta.manual") ? "metafence-run still holds meta down" : NULL;
+}
+
+static const char *check_paused(const cJSON *status)
+{
+    if (check_connected(status))
+        return check_connected(status);
+    return client_is_true(status, "meta.paused") ? NULL : "metafence-run has not paused yet";
+}
+
+static const char *check_resumed(const cJSON *status)
+{
+    if (check_connected(status))
+        return check_connected(status);
+    return client_is_true(status, "meta.paused") ? "metafence-run is still paused" : NULL;
+}
+
+// Waits, but no longer than until `deadline`.
+static void pause_a_moment(struct instant deadline)
+{
+    int64_t left_ms = instant_since(deadline, clock_now()) / NS_PER_MS;
+
+    if (left_ms > 0)
+        (void)poll(NULL, 0, left_ms < LOOK_EVERY_MS ? (int)left_ms : LOOK_EVERY_MS);
+}
+
+// Asks for the status until `check` is content. *ret_status is the last answer, or NULL.
+static enum cli_exit watch_order(const char *socket, const struct order *order,
+                                 struct instant deadline, cJSON **ret_status, char *why,
+                                 size_t why_size)
+{
+    struct err err = {0};
+
+    for (;;) {
+        cJSON *status = NULL;
+        const char *missing = err.msg;
+
+        if (client_ask(socket, "{\"cmd\":\"status\"}\n", ASK_NS, &status, &err) == 0)
+            missing = order->check(status);
+        if (!missing || instant_reached(clock_now(), deadline)) {
+            (void)snprintf(why, why_size, "%s", missing ? missing : "");
+            *ret_status = status;
+            return missing ? CLI_NOT_CONFIRMED : CLI_DONE;
+        }
+        cJSON_Delete(status);
+        pause_a_moment(deadline);
+    }
+}
+
+static void print_json(const struct order *order, enum cli_exit result, const char *why,
+                       int64_t took_ns, const cJSON *status)
+{
+    static const char *const copied[] = {"role",   "rule", "paused_until",
+                                         "fenced", "meta", "last_fence"};
+    cJSON *out = cJSON_CreateObject();
+    char *text = NULL;
+
+    (void)cJSON_AddStringToObject(out, "command", order->command);
+    (void)cJSON_AddBoolToObject(out, "confirmed", result == CLI_DONE);
+    (void)cJSON_AddNumberToObject(out, "took_ms", (double)(took_ns / NS_PER_MS));
+    if (*why)
+        (void)cJSON_AddStringToObject(out, "missing", why);
+    for (size_t i = 0; status && i < sizeof(copied) / sizeof(copied[0]); i++) {
+        const cJSON *item = client_get(status, copied[i]);
+
+        if (item)
+            (void)cJSON_AddItemToObject(out, copied[i], cJSON_Duplicate(item, true));
+    }
+    text = cJSON_PrintUnformatted(out);
+    (void)puts(text ? text : "{}");
+    cJSON_free(text);
+    cJSON_Delete(out);
+}
+
+static void print_table(const struct order *order, enum cli_exit result, const char *why,
+                        int64_t took_ns)
+{
+    if (result == CLI_DONE)
+        (void)printf("%s (%lld ms)\n", order->done, (long long)(took_ns / NS_PER_MS));
+    else
+        cli_complain("%s: ordered, but not confirmed: %s", order->command, why);
+}
+
+static int send_order(const struct cli_args *args, const struct order *order,
+                      const char *socket)
+{
+    struct buf request = {0};
+    struct err err = {0};
+    cJSON *answer = NULL;
+    bool is_ok = false;
+
+    client_request(&request, order->command, args->reason, order->duration);
+    if (client_ask(socket, buf_str(&request), ASK_NS, &answer, &err) < 0)
+        cli_complain("%s: %s", order->command, err.msg);
+    else if (!client_is_true(answer, "ok"))
+        cli_complain("%s: refused: %s", order->command, client_text(answer, "error"));
+    else
+        is_ok = true;
+    cJSON_Delete(answer);
+    buf_done(&request);
+    return is_ok ? 0 : -1;
+}
+
+static int run_order(const struct cli_args *args, const struct order *order)
+{
+    struct instant begin = clock_now();
+    char path[128];
+    char why[256] = "";
+    const char *socket = cli_socket(args, path, sizeof(path));
+    enum cli_exit result = CLI_FAILED;
+    cJSON *status = NULL;
+    int64_t took_ns = 0;
+
+    if (send_order(args, order, socket) < 0)
+        return CLI_FAILED;
+    result = watch_order(socket, order, instant_add(begin, args->timeout_ns), &status, why,
+                         sizeof(why));
+    took_ns = instant_since(clock_now(), begin);
+    if (args->output == CLI_JSON)
+        print_json(order, result, why, took_ns, status);
+    else
+        print_table(order, result, why, took_ns);
+    cJSON_Delete(status);
+    return result;
+}
+
+int cli_fence(const struct cli_args *args)
+{
+    static const struct order order = {
+        "fence", NULL, "fenced: meta is dead, proven, and stays down until `metafence unfence`",
+        check_fenced};
+
+    return run_order(args, &order);
+}
+
+int cli_unfence(const struct cli_args *args)
+{
+    static const struct order order = {"unfence", NULL, "released: meta may start again",
+                                       check_released};
+
+    return run_order(args, &order);
+}
+
+int cli_pause(const struct cli_args *args)
+{
+    char text[32];
+    struct order order = {"pause", text,
+                          "paused: nothing is killed until then, and nothing protects",
+                          check_paused};
+
+    if (args->for_ns == 0) {
+        cli_complain("pause: for how long? write --for 30m");
+        return CLI_USAGE;
+    }
+    (void)duration_format(args->for_ns, text, sizeof(text));
+    return run_order(args, &order);
+}
+
+int cli_resume(const struct cli_args *args)
+{
+    static const struct order order = {"resume", NULL, "resumed: meta is guarded again",
+                                       check_resumed};
+
+    return run_order(args, &order);
+}

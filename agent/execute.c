@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/execute.h"
+
+#include <string.h>
+
+#include "agent/agent.h"
+
+#define SESSIONS_AGAIN_NS (20 * NS_PER_MS) // ended sessions need a moment to vanish
+#define READ_SPACING_NS   (5 * NS_PER_MS)  // between reads that are asked for at once
+#define DENIED_AGAIN_NS   (10 * NS_PER_SEC)
+
+static bool is_due(const struct execute_job *job, uint64_t incarnation, struct instant now)
+{
+    if (job->is_busy)
+        return false;
+    return job->incarnation != incarnation || instant_reached(now, job->not_before);
+}
+
+static void begin_job(struct execute_job *job, uint64_t incarnation)
+{
+    *job = (struct execute_job){.is_busy = true, .incarnation = incarnation};
+}
+
+// When to try again after `fault`: a refusal does not heal within a poll.
+static void retry_job(struct agent *agent, struct execute_job *job,
+                      const struct pg_fault *fault)
+{
+    bool is_denied = fault->kind == PG_REFUSAL || fault->kind == PG_MISSING;
+
+    job->not_before =
+        instant_add(clock_now(), is_denied ? DENIED_AGAIN_NS : agent->config.core.poll_ns);
+}
+
+// Too many requests wait already: it was not sent.
+static struct instant put_off(const struct agent *agent, struct execute_job *job)
+{
+    job->is_busy = false;
+    job->not_before = instant_add(agent->facts.now, agent->config.core.poll_ns);
+    return job->not_before;
+}
+
+// --- orders ---
+
+static void send_order(struct agent *agent)
+{
+    struct executor *executor = &agent->executor;
+    struct fence_order order = agent->plan.order;
+    int64_t quiet_ns = instant_since(agent->facts.now, executor->sent_at);
+
+    // Also without news at least once a poll: metafence-run sees by it that we are here.
+    if (executor->sent_at.ns != 0 && quiet_ns < agent->config.core.poll_ns &&
+        memcmp(&order, &executor->sent, sizeof(order)) == 0)
+        return;
+    if (!fencelink_send(agent->fence, &order))
+        return;
+    executor->sent = order;
+    executor->sent_at = agent->facts.now;
+    agent->reporter.counters.orders++;
+}
+
+void execute_forget_order(struct executor *executor)
+{
+    executor->sent_at = (struct instant){0};
+}
+
+// --- reads ---
+
+static struct instant want_read(struct agent *agent)
+{
+    struct executor *executor = &agent->executor;
+    struct instant due = instant_add(executor->read_at, READ_SPACING_NS);
+    bool is_silent = agent->facts.database.state != DATABASE_ANSWERS;
+
+    // A read that fails at once asks for the next one: not faster than polls do.
+    if (!agent->has_database || executor->is_reading || is_silent)
+        return INSTANT_NEVER;
+    if (!instant_reached(agent->facts.now, due))
+        return due;
+    agent_read(agent);
+    return INSTANT_NEVER;
+}
+
+// --- meta's own answer ---
+
+static void ask_status(struct agent *agent)
+{
+    struct grpc_result failed = {.answer = RPC_UNKNOWN, .sent_at = agent->facts.now};
+    struct err err = {0};
+
+    if (grpc_client_is_busy(agent->grpc))
+        return;
+    agent->executor.rpc_incarnation = agent->memory.incarnation;
+    agent->reporter.counters.status_calls++;
+    if (grpc_client_ask(agent->grpc, agent->facts.now, &err) < 0)
+        (void)observe_rpc(&agent->facts, &failed, agent->memory.incarnation, agent->facts.now);
+}
+
+void execute_rpc_done(struct agent *agent, const struct grpc_result *result)
+{
+    if (observe_rpc(&agent->facts, result, agent->executor.rpc_incarnation, clock_now()))
+        agent_feed(agent);
+}
+
+// --- after a death ---
+
+static void on_sessions(int64_t count, const struct pg_fault *fault, void *arg)
+{
+    struct agent *agent = arg;
+    struct execute_job *job = &agent->executor.sessions;
+
+    job->is_busy = false;
+    if (fault) {
+        retry_job(agent, job, fault);
+    } else if (count > 0) {
+        agent->reporter.counters.sessions_ended += (uint64_t)count;
+        job->not_before = instant_add(clock_now(), SESSIONS_AGAIN_NS);
+    } else {
+        agent->facts.cleanup.sessions_gone = job->incarnation;
+    }
+    agent_feed(agent);
+}
+
+static struct instant end_sessions(struct agent *agent)
+{
+    struct execute_job *job = &agent->executor.sessions;
+    uint64_t incarnation = agent->facts.fence.status.last_death.incarnation;
+    struct err err = {0};
+
+    if (!is_due(job, incarnation, agent->facts.now))
+        return job->is_busy ? INSTANT_NEVER : job->not_before;
+    begin_job(job, incarnation);
+    if (election_end_sessions(agent->election, agent->plan.dead_tag, on_sessions, agent, &err) <
+        0)
+        return put_off(agent, job);
+    return INSTANT_NEVER;
+}
+
+static void on_death_recorded(int64_t count, const struct pg_fault *fault, void *arg)
+{
+    struct agent *agent = arg;
+    struct execute_job *job = &agent->executor.death;
+
+    (void)count; // 0: it was known already
+    job->is_busy = false;
+    if (fault)
+        retry_job(agent, job, fault);
+    else
+        agent->facts.cleanup.death_recorded = job->incarnation;
+    agent_feed(agent);
+}
+
+static struct instant record_death(struct agent *agent)
+{
+    const struct fence_death *last = &agent->facts.fence.status.last_death;
+    struct execute_job *job = &agent->executor.death;
+    struct election_death death = {
+        .tag = agent->plan.dead_tag,
+        .id = agent->config.core.id,
+        .method = last->reason == FENCE_REASON_NONE ? "exit" : "permit",
+        .reason = fence_reason_name((enum fence_reason)last->reason),
+    };
+    struct err err = {0};
+
+    if (!is_due(job, last->incarnation, agent->facts.now))
+        return job->is_busy ? INSTANT_NEVER : job->not_before;
+    begin_job(job, last->incarnation);
+    if (election_record_death(agent->election, &death, on_death_recorded, agent, &err) < 0)
+        return put_off(agent, job);
+    return INSTANT_NEVER;
+}
+
+static void on_phantom_dropped(int64_t count, const struct pg_fault *fault, void *arg)
+{
+    struct agent *agent = arg;
+    struct execute_job *job = &agent->executor.phantom;
+
+    job->is_busy = false;
+    job->not_before = instant_add(clock_now(), agent->config.core.poll_ns);
+    if (fault)
+        retry_job(agent, job, fault);
+    else if (count > 0)
+        agent->reporter.counters.phantoms_dropped++;
+    agent->executor.read_again = true; // the row is another one now
+    agent_read(agent);
+}
+
+static struct instant drop_phantom(struct agent *agent)
+{
+    struct execute_job *job = &agent->executor.phantom;
+    uint64_t incarnation = agent->facts.fence.status.last_death.incarnation;
+    struct err err = {0};
+
+    if (!is_due(job, incarnation, agent->facts.now))
+        return job->is_busy ? INSTANT_NEVER : job->not_before;
+    begin_job(job, incarnation);
+    if (election_drop_phantom(agent->election, agent->plan.phantom_heartbeat_us,
+                              on_phantom_dropped, agent, &err) < 0)
+        return put_off(agent, job);
+    return INSTANT_NEVER;
+}
+
+static struct instant execute_action(struct agent *agent, enum action_kind kind)
+{
+    switch (kind) {
+    case ACTION_LABEL: break; // shown by status; without Kubernetes there is nothing to patch
+    case ACTION_ORDER: send_order(agent); break;
+    case ACTION_READ: return want_read(agent);
+    case ACTION_ASK_STATUS: ask_status(agent); break;
+    case ACTION_END_SESSIONS: return end_sessions(agent);
+    case ACTION_RECORD_DEATH: return record_death(agent);
+    case ACTION_DROP_PHANTOM: return drop_phantom(agent);
+    }
+    return INSTANT_NEVER;
+}
+
+struct instant execute_plan(struct agent *agent)
+{
+    struct instant again = INSTANT_NEVER;
+
+    for (uint32_t i = 0; i < agent->plan.action_count; i++)
+        again = instant_min(again, execute_action(agent, agent->plan.actions[i].kind));
+    return again;
+}

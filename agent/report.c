@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "agent/agent.h"
+#include "base/log.h"
+
+#define NOT_COVERED_BITS 6
+#define SILENT_POLLS     8 // orders that metafence-run may leave unanswered
+#define SILENT_MIN_NS    NS_PER_SEC
+
+const char *not_covered_name(uint32_t bit)
+{
+    switch ((enum not_covered)bit) {
+    case NOT_COVERED_PAUSED: return "Paused";
+    case NOT_COVERED_UNARMED: return "Unarmed";
+    case NOT_COVERED_AGENT_BLIND: return "AgentBlind";
+    case NOT_COVERED_SINGLE_REPLICA: return "SingleReplicaHeld";
+    case NOT_COVERED_NO_FENCE: return "NoFence";
+    case NOT_COVERED_UNTAGGED: return "Untagged";
+    }
+    return NULL;
+}
+
+bool report_is_fence_silent(const struct agent *agent)
+{
+    int64_t limit_ns = SILENT_POLLS * agent->config.core.poll_ns;
+
+    if (limit_ns < SILENT_MIN_NS)
+        limit_ns = SILENT_MIN_NS;
+    return agent->facts.fence.known &&
+           instant_since(agent->facts.now, agent->facts.fence.received_at) > limit_ns;
+}
+
+const char *role_name(const struct agent *agent)
+{
+    const struct fence_status *status = &agent->facts.fence.status;
+    const char *labels[] = {
+        [LABEL_UNKNOWN] = "unknown", [LABEL_LEADER] = "leader", [LABEL_FOLLOWER] = "follower"};
+
+    if (agent->facts.fence.known && !(status->flags & SHIM_ALIVE))
+        return status->flags & SHIM_MANUAL ? "fenced" : "held";
+    if (agent->facts.fence.known && status->state == SHIM_KILLING)
+        return "fenced";
+    if (agent->plan.rule == RULE_PROMOTING)
+        return "promoting";
+    return labels[agent->plan.label];
+}
+
+const char *report_wait_status(int wait_status, char *buf, size_t size)
+{
+    if (WIFSIGNALED(wait_status))
+        (void)snprintf(buf, size, "signal %d", WTERMSIG(wait_status));
+    else
+        (void)snprintf(buf, size, "exit %d", WEXITSTATUS(wait_status));
+    return buf;
+}
+
+static void note(struct agent *agent, const char *event, const char *detail)
+{
+    history_add(&agent->history, &agent->facts, &agent->memory, event, detail);
+}
+
+// What a decision was based on, for its log line.
+struct basis {
+    const char *row_id;
+    int64_t row_age_ns;
+    int64_t deadline_left_ns;
+};
+
+static struct basis basis_of(const struct agent *agent)
+{
+    const struct facts *facts = &agent->facts;
+    struct instant deadline = agent->memory.deadline;
+
+    return (struct basis){
+        .row_id = facts->election.known ? facts->election.owner_id : "",
+        .row_age_ns =
+            facts->election.known
+                ? facts->election.age_ns + instant_since(facts->now, facts->election.sent_at)
+                : 0,
+        .deadline_left_ns = deadline.ns ? instant_since(deadline, facts->now) : 0,
+    };
+}
+
+static void report_rule(struct agent *agent)
+{
+    struct reporter *reporter = &agent->reporter;
+    const char *before = reporter->has_begun ? rule_name(reporter->rule) : "";
+    struct basis basis = basis_of(agent);
+
+    if (reporter->has_begun && reporter->rule == agent->plan.rule)
+        return;
+    reporter->rule = agent->plan.rule;
+    reporter->counters.rules[agent->plan.rule]++;
+    log_info("rule changed", kv_str("rule", rule_name(agent->plan.rule)),
+             kv_str("prev", before), kv_int("incarnation", (int64_t)agent->memory.incarnation),
+             kv_str("row_id", basis.row_id), kv_dur("row_age", basis.row_age_ns),
+             kv_dur("deadline_left", basis.deadline_left_ns),
+             kv_int("term", (int64_t)agent->facts.election.term),
+             kv_str("database", database_state_name(agent->facts.database.state)));
+    note(agent, "rule", before);
+}
+
+static void report_label(struct agent *agent)
+{
+    static const char *const names[] = {
+        [LABEL_UNKNOWN] = "unknown", [LABEL_LEADER] = "leader", [LABEL_FOLLOWER] = "follower"};
+    struct reporter *reporter = &agent->reporter;
+
+    if (reporter->has_begun && reporter->label == agent->plan.label)
+        return;
+    reporter->label = agent->plan.label;
+    log_info("role changed", kv_str("role", names[agent->plan.label]));
+    note(agent, "role", names[agent->plan.label]);
+}
+
+static void report_database(struct agent *agent)
+{
+    struct reporter *reporter = &agent->reporter;
+    enum database_state state = agent->facts.database.state;
+
+    if (reporter->has_begun && reporter->database == state)
+        return;
+    reporter->database = state;
+    if (state == DATABASE_ANSWERS || state == DATABASE_UNKNOWN)
+        log_info("database", kv_str("state", database_state_name(state)));
+    else
+        log_warn("database", kv_str("state", database_state_name(state)),
+                 kv_str("err", agent->database_error));
+    note(agent, "database", agent->database_error);
+}
+
+static void report_link(struct agent *agent)
+{
+    struct reporter *reporter = &agent->reporter;
+    bool is_silent = report_is_fence_silent(agent);
+
+    if (reporter->is_fence_known != agent->facts.fence.known) {
+        reporter->is_fence_known = agent->facts.fence.known;
+        note(agent, reporter->is_fence_known ? "fence connected" : "fence lost", "");
+    }
+    if (reporter->is_fence_silent == is_silent)
+        return;
+    reporter->is_fence_silent = is_silent;
+    if (is_silent)
+        log_warn("metafence-run does not answer: stopped or starved?");
+    else
+        log_info("metafence-run answers again");
+    note(agent, is_silent ? "fence silent" : "fence answers", "");
+}
+
+static void report_not_covered(struct agent *agent)
+{
+    struct reporter *reporter = &agent->reporter;
+    uint32_t now = agent->plan.not_covered;
+    char list[128] = "";
+    size_t used = 0;
+
+    if (reporter->has_begun && reporter->not_covered == now)
+        return;
+    reporter->not_covered = now;
+    for (uint32_t i = 0; i < NOT_COVERED_BITS; i++)
+        if (now & (1U << i))
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used ? "," : "",
+                                     not_covered_name(1U << i));
+    if (now)
+        log_warn("not covered", kv_str("reasons", list));
+    else
+        log_info("covered");
+    note(agent, now ? "not covered" : "covered", list);
+}
+
+static void report_kill(struct agent *agent)
+{
+    struct reporter *reporter = &agent->reporter;
+    const struct fence_order *order = &agent->plan.order;
+    const struct fence_status *status = &agent->facts.fence.status;
+    struct basis basis = basis_of(agent);
+
+    if (!agent->facts.fence.known || order->role != FENCE_ROLE_KILL ||
+        !(status->flags & SHIM_ALIVE) || reporter->kill_incarnation == order->incarnation)
+        return;
+    reporter->kill_incarnation = order->incarnation;
+    reporter->counters.kills++;
+    reporter->fence = (struct report_fence){.incarnation = order->incarnation,
+                                            .reason = (enum fence_reason)order->reason,
+                                            .decided_at = agent->facts.now};
+    log_warn("fence", kv_str("rule", rule_name(agent->plan.rule)),
+             kv_int("incarnation", (int64_t)order->incarnation), kv_int("pid", status->pid),
+             kv_str("tag", status->tag), kv_str("row_id", basis.row_id),
+             kv_dur("row_age", basis.row_age_ns),
+             kv_dur("deadline_left", basis.deadline_left_ns),
+             kv_int("term", (int64_t)agent->facts.election.term),
+             kv_str("database", database_state_name(agent->facts.database.state)),
+             kv_str("reason", agent->manual_reason));
+    note(agent, "fence", agent->manual_reason);
+}
+
+static void report_end(struct agent *agent, const struct fence_death *death)
+{
+    char how[32];
+
+    report_wait_status(death->wait_status, how, sizeof(how));
+    log_info("meta ended by itself", kv_int("incarnation", (int64_t)death->incarnation),
+             kv_str("how", how), kv_bool("engaged", death->engaged != 0),
+             kv_instant("dead_boot_ns", (struct instant){death->dead_ns}));
+    note(agent, "ended", how);
+}
+
+static void report_fence_death(struct agent *agent, const struct fence_death *death)
+{
+    struct report_fence *fence = &agent->reporter.fence;
+    const char *reason = fence_reason_name((enum fence_reason)death->reason);
+
+    if (fence->incarnation != death->incarnation) {
+        *fence = (struct report_fence){.incarnation = death->incarnation,
+                                       .by_shim = true,
+                                       .decided_at = {death->decided_ns}};
+        agent->reporter.counters.shim_kills++;
+        log_warn("metafence-run killed on its own deadline", kv_str("reason", reason),
+                 kv_int("incarnation", (int64_t)death->incarnation),
+                 kv_instant("deadline_boot_ns", (struct instant){death->deadline_ns}),
+                 kv_bool("before_our_start", !agent->reporter.has_begun));
+        note(agent, "fence by metafence-run", reason);
+    }
+    fence->reason = (enum fence_reason)death->reason;
+    fence->dead_at = (struct instant){death->dead_ns};
+    log_warn("dead", kv_str("reason", reason),
+             kv_int("incarnation", (int64_t)death->incarnation), kv_str("tag", death->tag),
+             kv_dur("took", instant_since(fence->dead_at, fence->decided_at)),
+             kv_instant("dead_boot_ns", fence->dead_at),
+             kv_instant("deadline_boot_ns", (struct instant){death->deadline_ns}));
+    note(agent, "dead", reason);
+}
+
+static void report_death(struct agent *agent)
+{
+    struct reporter *reporter = &agent->reporter;
+    const struct fence_death *death = &agent->facts.fence.status.last_death;
+
+    if (!agent->facts.fence.known || reporter->death_incarnation == death->incarnation)
+        return;
+    reporter->death_incarnation = death->incarnation;
+    if (death->incarnation == 0)
+        return;
+    reporter->counters.deaths++;
+    if (death->reason == FENCE_REASON_NONE)
+        report_end(agent, death);
+    else
+        report_fence_death(agent, death);
+}
+
+static void report_cleanup(struct agent *agent)
+{
+    struct reporter *reporter = &agent->reporter;
+    struct report_fence *fence = &reporter->fence;
+    const struct cleanup_fact *cleanup = &agent->facts.cleanup;
+
+    if (fence->incarnation && fence->dead_at.ns && !fence->sessions_gone_at.ns &&
+        cleanup->sessions_gone == fence->incarnation) {
+        fence->sessions_gone_at = agent->facts.now;
+        log_info("confirmed dead", kv_int("incarnation", (int64_t)fence->incarnation),
+                 kv_bool("sessions_gone", true),
+                 kv_dur("took", instant_since(agent->facts.now, fence->decided_at)),
+                 kv_dur("after_death", instant_since(agent->facts.now, fence->dead_at)));
+        note(agent, "confirmed dead", "sessions gone");
+    }
+    if (reporter->recorded_incarnation == cleanup->death_recorded)
+        return;
+    reporter->recorded_incarnation = cleanup->death_recorded;
+    note(agent, "death recorded", "");
+}
+
+static void report_meta(struct agent *agent)
+{
+    struct reporter *reporter = &agent->reporter;
+    const struct fence_status *status = &agent->facts.fence.status;
+
+    if (!agent->facts.fence.known)
+        return;
+    if (reporter->incarnation != status->incarnation && status->pid > 0) {
+        reporter->incarnation = status->incarnation;
+        log_info("meta runs", kv_int("incarnation", (int64_t)status->incarnation),
+                 kv_int("pid", status->pid), kv_str("tag", status->tag),
+                 kv_int("restarts", status->restarts));
+        note(agent, "meta runs", status->tag);
+    }
+    if (reporter->hold == status->hold)
+        return;
+    reporter->hold = status->hold;
+    if (status->hold != SHIM_HOLD_NONE) {
+        log_info("meta is held", kv_str("why", shim_hold_name((enum shim_hold)status->hold)));
+        note(agent, "held", shim_hold_name((enum shim_hold)status->hold));
+    }
+}
+
+void report_turn(struct agent *agent)
+{
+    agent->reporter.counters.turns++;
+    report_kill(agent);
+    report_death(agent);
+    report_cleanup(agent);
+    report_rule(agent);
+    report_label(agent);
+    report_database(agent);
+    report_link(agent);
+    report_not_covered(agent);
+    report_meta(agent);
+    agent->reporter.has_begun = true;
+}
