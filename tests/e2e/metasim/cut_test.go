@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"metasim/internal/clock"
+)
+
+// samples runs a test in n clusters side by side.
+func samples(t *testing.T, n int, fn func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	for range n {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			fn(t)
+		})
+	}
+}
+
+func pick(short, many int) int {
+	if long() {
+		return many
+	}
+	return short
+}
+
+// cut breaks the leader's link for d and returns the moments of cut and heal.
+func cut(n *node, mode string, d time.Duration) (at, heal int64) {
+	n.c.t.Helper()
+	at = clock.BootNS()
+	n.link("mode " + mode)
+	lasts(d)
+	heal = clock.BootNS()
+	n.link("mode pass")
+	return at, heal
+}
+
+func TestB1StallInsideTheLease(t *testing.T) {
+	for _, d := range []time.Duration{3300 * time.Millisecond, 3900 * time.Millisecond} {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, setup{})
+			l := c.start()
+			at, heal := cut(l, "stall", d)
+			c.await(patience, "renewal and writes after heal", func() bool {
+				return l.has("renew", heal) && l.writesOK(heal) > 5
+			})
+			if l.has("err", at) || len(l.since("leader_up", 0)) != 1 || c.holder() != l {
+				t.Error("a stall inside the lease must change nothing")
+			}
+			if rep := c.check(); rep.Overlaps+rep.LateTicks != 0 || len(rep.Takeovers) != 0 {
+				t.Errorf("%+v", rep)
+			}
+		})
+	}
+}
+
+// A stall a little longer than the lease has both ends; which one depends on the phase of the cut:
+// the campaign's acquire runs out 5 s after its start, the heal comes 5.5 s after the cut.
+func TestB2StallAroundTheLease(t *testing.T) {
+	phases := []int{300, 400, 500}
+	t.Run("clean", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t, setup{phases: phases})
+		l := c.start()
+		atPhase(340) // just renewed: the next campaign has not timed out when the link heals
+		_, heal := cut(l, "stall", 5600*time.Millisecond)
+		l.mustExit(0, patience)
+		if l.has("err", 0) || !strings.Contains(l.awaitEvent("lost", heal).Fields["why"], "changed") {
+			t.Error("want a clean exit without an Err")
+		}
+	})
+	t.Run("zombie", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t, setup{phases: phases})
+		l := c.start()
+		atPhase(240) // the next campaign starts at once and has timed out before
+		at, _ := cut(l, "stall", 5600*time.Millisecond)
+		if len(l.since("err", at)) != 1 {
+			t.Error("want one Err before the heal")
+		}
+		l.mustBeZombie()
+	})
+}
+
+func TestB3StallBeyondTheLease(t *testing.T) {
+	samples(t, pick(3, 14), func(t *testing.T) {
+		c := newCluster(t, setup{})
+		old := c.start()
+		at, heal := cut(old, "stall", 8*time.Second)
+		c.awaitOther(old, patience)
+		old.mustBeZombie()
+		errs := old.since("err", at)
+		if len(errs) != 1 || !strings.Contains(errs[0].Fields["msg"], "pool timed out") {
+			t.Errorf("errors %v, want one of the pool", errs)
+		}
+		if rows := old.since("row", heal); len(rows) != 1 {
+			t.Errorf("row lines after heal %v, want one", rows)
+		}
+		rep := c.check()
+		if rep.Overlaps == 0 || rep.WorstMarginMS == nil || *rep.WorstMarginMS > -2000 || rep.LateWrites == 0 {
+			t.Errorf("the witness must see the zombie: %+v", rep)
+		}
+	})
+}
+
+func TestB4ZombieForEver(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, setup{})
+	old := c.start()
+	_, heal := cut(old, "stall", 8*time.Second)
+	watched := 10 * time.Second
+	if long() {
+		watched = 3 * time.Minute
+	}
+	lasts(watched)
+	old.mustBeZombie()
+	first := old.since("write", heal)
+	if len(first) == 0 || first[0].Boot-heal > int64(500*time.Millisecond) {
+		t.Errorf("first write after heal %v, want within 20 to 60 ms", first)
+	}
+	if n, want := old.writesOK(heal), int(watched/(100*time.Millisecond)); n < want*9/10 {
+		t.Errorf("%d writes in %v, want full rate", n, watched)
+	}
+}
+
+func TestB5Reset(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, setup{})
+	old := c.start()
+	at, _ := cut(old, "reset", 8*time.Second)
+	c.awaitOther(old, patience)
+	old.mustBeZombie()
+	errs := old.since("err", at)
+	if len(errs) < 8*50 {
+		t.Errorf("%d Err in 8 s, want a hot loop: a reset connect is not retried", len(errs))
+	}
+	if first := time.Duration(errs[0].Boot - at); first > 1500*time.Millisecond {
+		t.Errorf("first Err after %v, want at the first campaign", first)
+	}
+}
+
+// Connections that died silently make a zombie while database and network are healthy.
+func TestB6OldConnectionsDead(t *testing.T) {
+	for _, acquire := range []time.Duration{ttl, 2 * ttl} {
+		t.Run(acquire.String(), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, setup{acquire: acquire})
+			old := c.start()
+			at := clock.BootNS()
+			old.link("mode old-dead")
+			c.awaitOther(old, ttl+2*time.Second)
+			c.await(acquire+ttl+2*time.Second, "the old leader writes again, link untouched", func() bool {
+				return old.writesOK(at+int64(ttl)) > 10
+			})
+			old.mustBeZombie()
+			errs := old.since("err", at)
+			if len(errs) == 0 || time.Duration(errs[0].Boot-at) < acquire-100*time.Millisecond {
+				t.Errorf("errors %v, want the first when the ping has eaten the whole acquire time-out", errs)
+			}
+		})
+	}
+}
+
+// A hang inside the campaign's statement ends well once healed.
+func TestB7CutInsideTheCampaign(t *testing.T) {
+	for _, trap := range []string{"cut-before-query", "cut-before-answer"} {
+		t.Run(trap, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, setup{})
+			old := c.start()
+			at := clock.BootNS()
+			old.link(trap + " INTO election_leader")
+			lasts(8 * time.Second)
+			heal := clock.BootNS()
+			old.link("mode pass")
+			old.mustExit(0, patience)
+			if old.has("err", at) {
+				t.Error("want no Err of the election")
+			}
+			if took := time.Duration(old.awaitEvent("lost", heal).Boot - heal); took > 500*time.Millisecond {
+				t.Errorf("left %v after heal, want 10 to 40 ms", took)
+			}
+			if n := old.writesOK(heal); n > 4 {
+				t.Errorf("%d writes after heal, want 0 to 2", n)
+			}
+		})
+	}
+}
+
+// An acquire time-out far above the lease turns a stall into a clean exit.
+func TestB11LongAcquire(t *testing.T) {
+	samples(t, 2, func(t *testing.T) {
+		c := newCluster(t, setup{acquire: 50 * time.Second})
+		old := c.start()
+		at, heal := cut(old, "stall", 8*time.Second)
+		old.mustExit(0, patience)
+		if old.has("err", at) || !old.has("lost", heal) {
+			t.Error("want no Err, and the loss noticed after heal")
+		}
+	})
+}
+
+// A full pool is enough, with a healthy Postgres.
+func TestB12FullPool(t *testing.T) {
+	for name, s := range map[string]setup{
+		"one":  {flags: []string{"--pool-max", "1"}},
+		"full": {flags: []string{"--pool-max", "4", "--block-pool", "4"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, s)
+			old := c.start()
+			at := clock.BootNS()
+			tx, err := c.connect().Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), `LOCK TABLE witness_tick, metasim_data IN SHARE MODE`); err != nil {
+				t.Fatal(err)
+			}
+			c.await(ttl+3*time.Second, "another id in the row", func() bool {
+				h := c.holder()
+				return h != nil && h != old
+			})
+			c.await(patience, "the old leader's Err", func() bool { return old.has("err", at) })
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c.awaitOther(old, patience)
+			old.mustBeZombie()
+			if n := len(old.since("err", at)); n > 2 {
+				t.Errorf("%d Err, want one", n)
+			}
+		})
+	}
+}
+
+func TestB13SessionsTerminated(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, setup{})
+	l := c.start()
+	at := clock.BootNS()
+	for range pick(12, 30) {
+		c.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+		lasts(500 * time.Millisecond)
+	}
+	end := clock.BootNS()
+	l.awaitEvent("renew", end)
+	if c.holder() != l || len(l.since("leader_up", 0)) != 1 {
+		t.Error("ending idle sessions must not evict the leader")
+	}
+	if n := len(l.since("err", at)); n > 2 {
+		t.Errorf("%d Err in the leader, want about none", n)
+	}
+}
+
+func TestB14ZombieWinsAgain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, setup{nodes: 2})
+	zombie := c.start()
+	cut(zombie, "stall", 8*time.Second)
+	next := c.awaitOther(zombie, patience)
+	zombie.mustBeZombie()
+	killed := clock.BootNS()
+	next.signal(syscall.SIGKILL)
+	c.await(ttl+2*time.Second, "the row is the zombie's again", func() bool { return c.holder() == zombie })
+	zombie.awaitEvent("elected", killed)
+	if n := len(zombie.since("leader_up", 0)); n != 1 {
+		t.Errorf("leader services came up %d times, want once: a zombie never starts them anew", n)
+	}
+}
+
+func TestB15TermOfAZombie(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, setup{})
+	zombie := c.start()
+	cut(zombie, "stall", 8*time.Second)
+	next := c.awaitOther(zombie, patience)
+	zombie.mustBeZombie()
+	zombie.signal(syscall.SIGTERM)
+	zombie.mustExit(0, patience)
+	if zombie.has("resign", 0) || c.holder() != next {
+		t.Error("a zombie must not resign, and the row stays the true leader's")
+	}
+}
