@@ -57,6 +57,7 @@ void scene_read(struct scene *scene, enum row_state row, int64_t sent_ns, int64_
 {
     struct election_fact *election = &scene->facts.election;
     bool ours = row == ROW_OURS;
+    const char *tag = scene->facts.fence.status.tag;
 
     election->known = true;
     election->row = row;
@@ -70,10 +71,10 @@ void scene_read(struct scene *scene, enum row_state row, int64_t sent_ns, int64_
     election->tag_superseded = false;
     PUT(election->owner_id, row == ROW_ABSENT ? "" : ours ? SCENE_ID : SCENE_OTHER);
     PUT(election->term_owner_id, ours ? SCENE_ID : SCENE_OTHER);
-    PUT(election->asked_tag, SCENE_TAG);
+    PUT(election->asked_tag, tag);
     // No owner tag of ours: engagement is each test's own choice.
     PUT(election->owner_tag, ours ? "" : SCENE_FOREIGN);
-    PUT(election->heartbeat_tag, row == ROW_ABSENT ? "" : ours ? SCENE_TAG : SCENE_FOREIGN);
+    PUT(election->heartbeat_tag, row == ROW_ABSENT ? "" : ours ? tag : SCENE_FOREIGN);
 }
 
 void scene_engage(struct scene *scene, int64_t at_ns)
