@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/status.h"
+#include "agent/trim.h"
 #include "base/log.h"
 #include "base/resolve.h"
 
@@ -151,6 +152,15 @@ static void stop_if_meta_is_gone(struct agent *agent)
         loop_stop(agent->loop);
 }
 
+// Connected and read for the first time: what the start needed is needed no more.
+static void trim_once(struct agent *agent)
+{
+    if (agent->is_trimmed || agent->facts.database.state != DATABASE_ANSWERS)
+        return;
+    agent->is_trimmed = true;
+    trim_code_pages();
+}
+
 static void on_turn(void *arg)
 {
     struct agent *agent = arg;
@@ -165,6 +175,7 @@ static void on_turn(void *arg)
     report_turn(agent);
     loop_deadline_set(agent->wake, instant_min(agent->plan.wake_at, again));
     stop_if_meta_is_gone(agent);
+    trim_once(agent);
 }
 
 static void on_wake(struct instant deadline, void *arg)

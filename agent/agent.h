@@ -47,7 +47,7 @@ struct agent {
     bool turn_due;
     bool was_fence_known; // a status came since our own start: orders were taken over from it
     bool is_stopping;     // TERM came: exit when meta is gone
-    int exit_status;
+    bool is_trimmed;      // trim_code_pages was called
 
     struct executor executor;
     struct reporter reporter;

@@ -184,10 +184,18 @@ static int take_argument(struct cli_args *args, const struct cli_command *comman
     return take_option(args, option, arg[1]) < 0 ? -1 : 2;
 }
 
+static const char *program_name(const char *argv0)
+{
+    const char *slash = strrchr(argv0, '/');
+
+    return slash ? slash + 1 : argv0;
+}
+
 static int run_command(int argc, char **argv, const struct cli_command *command)
 {
-    struct cli_args args = {
-        .program = argv[0], .command = command->name, .timeout_ns = DEFAULT_TIMEOUT_NS};
+    struct cli_args args = {.program = program_name(argv[0]),
+                            .command = command->name,
+                            .timeout_ns = DEFAULT_TIMEOUT_NS};
 
     for (int i = 2; i < argc;) {
         int taken = take_argument(&args, command, argv + i);
@@ -217,7 +225,7 @@ int cli_main(int argc, char **argv, const struct cli_command *commands)
         return CLI_USAGE;
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        print_overview(stdout, argv[0], commands);
+        print_overview(stdout, program_name(argv[0]), commands);
         return CLI_DONE;
     }
     if (strcmp(name, "--version") == 0)
@@ -225,7 +233,8 @@ int cli_main(int argc, char **argv, const struct cli_command *commands)
     for (const struct cli_command *command = commands; command->name; command++)
         if (strcmp(command->name, name) == 0)
             return run_command(argc, argv, command);
-    cli_complain("there is no command \"%.40s\": `%s --help` lists them", name, argv[0]);
+    cli_complain("there is no command \"%.40s\": `%s --help` lists them", name,
+                 program_name(argv[0]));
     return CLI_USAGE;
 }
 
