@@ -45,6 +45,7 @@ func (n *node) start(flags ...string) {
 		fmt.Sprintf("RW_SQL_ENDPOINT=127.0.0.1:%d", n.proxyPort), "RW_SQL_DATABASE="+n.c.db, "RW_SQL_USERNAME=postgres",
 		"RW_ADVERTISE_ADDR="+n.id, fmt.Sprintf("RW_LISTEN_ADDR=127.0.0.1:%d", n.service),
 		fmt.Sprintf("RW_PROMETHEUS_HOST=127.0.0.1:%d", n.metrics), fmt.Sprintf("RW_DASHBOARD_HOST=127.0.0.1:%d", n.dashboard))
+	n.cmd.Env = append(n.cmd.Env, n.tag())
 	n.cmd.Env = append(n.cmd.Env, s.env...)
 	logFile, err := os.OpenFile(n.logPath(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -207,3 +208,6 @@ func (n *node) mustBeZombie() {
 		n.c.t.Fatalf("node %d: alive=%t, or a leader port is closed", n.index, n.alive())
 	}
 }
+
+// tag names the node's sessions, for triggers that hit one node only.
+func (n *node) tag() string { return fmt.Sprintf("PGAPPNAME=n%d", n.index) }

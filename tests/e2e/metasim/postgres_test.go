@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,10 +122,13 @@ func ownPostgres(t *testing.T) *postgres {
 	return pg
 }
 
+var databases atomic.Int64
+
 // database creates an empty database named after the test.
 func (pg *postgres) database(t *testing.T, name string) string {
 	t.Helper()
 	name = strings.ToLower(strings.NewReplacer("/", "_", "-", "_", "#", "_").Replace(name))
+	name = fmt.Sprintf("%.50s_%d", name, databases.Add(1)) // -count runs a test more than once
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	c, err := pgx.Connect(ctx, pg.dsn("postgres"))

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"metasim/internal/clock"
+)
+
+// addTwin adds a node with the first one's id and its own ports.
+func addTwin(c *cluster) *node {
+	c.t.Helper()
+	n := c.newNode(len(c.nodes))
+	n.id = c.nodes[0].id
+	c.nodes = append(c.nodes, n)
+	return n
+}
+
+func TestI1Twins(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, setup{nodes: 2})
+	first := c.start()
+	twin := addTwin(c)
+	twin.start()
+	up := twin.awaitEvent("leader_up", 0)
+	if took := time.Duration(up.Boot - twin.startedNS); took > time.Second {
+		t.Errorf("the twin leads %v after exec, want about 45 ms", took)
+	}
+	lasts(3 * time.Second)
+	for _, n := range []*node{first, twin} {
+		if k := n.writesOK(up.Boot); k < 20 {
+			t.Errorf("node %d wrote %d ticks in 3 s, want full rate", n.index, k)
+		}
+	}
+	if n := c.count(`SELECT count(*) FROM election_member WHERE id = $1`, first.id); n != 1 {
+		t.Errorf("%d member rows for both, want 1", n)
+	}
+	rep := c.check()
+	if rep.TwinTicks < 20 || len(rep.Twins) != 1 || rep.Overlaps < rep.TwinTicks {
+		t.Errorf("the witness must see the twins: %+v", rep)
+	}
+}
+
+// The resign of one twin deletes the row of both; who is next in phase decides.
+func TestI2TermOfATwin(t *testing.T) {
+	for name, k := range map[string]struct {
+		at    int // phase of the TERM; the third campaigns at 600, the other twin at 850
+		loses bool
+	}{"other twin loses": {480, true}, "other twin goes on": {730, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, setup{nodes: 2, phases: []int{300, 600, 850}})
+			first := c.start()
+			twin := addTwin(c)
+			twin.start()
+			twin.awaitEvent("leader_up", 0)
+			atPhase(k.at)
+			at := clock.BootNS()
+			first.signal(syscall.SIGTERM)
+			first.mustExit(0, patience)
+			if !first.has("resign", at) {
+				t.Error("a twin resigns")
+			}
+			if k.loses {
+				twin.mustExit(0, 2*time.Second)
+				return
+			}
+			twin.awaitEvent("renew", at+1.2e9)
+			if c.holder() != twin && c.holder() != first { // they share the id
+				t.Error("the other twin must have inserted itself again")
+			}
+		})
+	}
+}
+
+// A case variant of a dead owner's id leads at once, but its heartbeat stays the dead one's until ttl.
+func TestPCaseVariant(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, setup{nodes: 2})
+	first, second := c.nodes[0], c.nodes[1]
+	first.id = fmt.Sprintf("localhost:%d", first.service)
+	second.id = strings.ToUpper(first.id)
+	first.start()
+	first.awaitEvent("leader_up", 0)
+	first.signal(syscall.SIGKILL)
+	first.awaitExit(patience)
+	second.start()
+	second.awaitEvent("leader_up", 0)
+	lasts(2 * time.Second)
+	if id, age := c.row(); id != first.id || age < 2*time.Second {
+		t.Errorf("row %q, age %v: want the dead owner's spelling, not refreshed", id, age)
+	}
+	c.await(ttl, "the row in its own spelling", func() bool {
+		id, _ := c.row()
+		return id == second.id
+	})
+	if n := len(second.since("leader_up", 0)); n != 1 || second.has("err", 0) {
+		t.Errorf("%d starts of leader services, want 1", n)
+	}
+}
