@@ -164,7 +164,7 @@ def guarded(screen: Screen, cluster: Cluster, old: Pod) -> Run:
     act.cut()
     act.wait(f"{old.name} is dead", lambda: not old.meta_alive or old.meta_pid != act.old_pid, TTL + 1)
     death = old.shim_status()["last_death"]
-    run.dead = death["dead_boot_ns"]
+    run.dead = death["dead_ns"]
     early = (run.earliest - run.dead) / 1e6
     screen.at(
         act.clock(run.dead),

@@ -32,7 +32,6 @@ def test_version() -> None:
         ["fly"],
         ["status", "--no-such-option"],
         ["status", "-o", "morse"],
-        ["fence"],
         ["pause", "--reason", "no length"],
         ["pause", "--for", "30", "--reason", "no unit"],
         ["pause", "--for", "-5m", "--reason", "negative"],

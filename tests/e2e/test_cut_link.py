@@ -47,7 +47,7 @@ def test_old_connections_dead(cluster: Make, zombie_case: Case) -> None:
     old = make.start()
     pid = old.meta_pid
     old.proxy.order("mode old-dead")
-    make.wait_new_leader(old, case.ttl + 3)
+    make.wait_successor(old, pid, case.ttl + 3)
     if case.guarded:
         make.wait_converged(2 * case.ttl)
     else:

@@ -30,8 +30,9 @@ def test_leader_frozen(cluster: Make, zombie_case: Case) -> None:
 def freeze_leader(made: Cluster) -> None:
     old = made.leaders()[0]
     fault = Fault.begins(made.ttl)
+    pid = old.meta_pid
     old.signal_meta(signal.SIGSTOP)
-    made.wait_new_leader(old, made.ttl + 3)
+    made.wait_successor(old, pid, made.ttl + 3)
     fault.wait_end()
     old.signal_meta(signal.SIGCONT)
     if made.guarded:

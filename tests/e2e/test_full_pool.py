@@ -18,7 +18,7 @@ def test_pool_of_one_is_busy(cluster: Make, zombie_case: Case) -> None:
     with made.postgres.connect() as blocker, blocker.transaction():
         blocker.execute("LOCK TABLE metasim_data IN EXCLUSIVE MODE")
         fault.wait_end()
-    made.wait_new_leader(old, case.ttl + 3)
+    made.wait_successor(old, pid, case.ttl + 3)
     if case.guarded:
         made.wait_converged(2 * case.ttl)
     else:

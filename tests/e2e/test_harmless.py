@@ -24,14 +24,14 @@ def lives_on(pod: Pod, seconds: float) -> None:
 def start_badly(made: Cluster, pod: Pod, password: str | None = PASSWORD) -> dict[str, Any]:
     pod.start(agent=False)
     pod.start_agent(password)
-    pod.wait_leading(10)
+    pod.wait_leading(20)
     status = pod.wait_status("says what is not covered", lambda s: s["not_covered"], 10)
     lives_on(pod, made.ttl + 2)
     return status
 
 
 def test_missing_grant(cluster: Make) -> None:
-    made = cluster(ttl=5, pods=1)
+    made = cluster(ttl=5, pods=1, run_flags=["--database-hold=3s"])
     made.postgres.sql(f"CREATE ROLE blind LOGIN PASSWORD '{PASSWORD}'")
     pod = made.pods[0]
     pod.config["postgres"]["user"] = "blind"
@@ -42,7 +42,7 @@ def test_missing_grant(cluster: Make) -> None:
 
 
 def test_wrong_password(cluster: Make) -> None:
-    made = cluster(ttl=5, pods=1)
+    made = cluster(ttl=5, pods=1, run_flags=["--database-hold=3s"])
     pod = made.pods[0]
     status = start_badly(made, pod, password="a wrong secret")
     assert "Unarmed" in status["not_covered"], status
@@ -101,6 +101,6 @@ def test_strict_pod_waits_for_its_agent(cluster: Make) -> None:
         assert pod.incarnations == 0
 
     hold(3, not_started)
-    assert pod.shim_status()["hold_reason"] == "AgentRequired"
+    assert pod.shim_status()["hold"] == "AgentRequired"
     pod.start_agent()
     pod.wait_leading(10)

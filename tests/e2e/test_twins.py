@@ -63,7 +63,7 @@ def test_two_that_run_nevertheless(cluster: Make) -> None:
     pair = [first, twin]
 
     def one_is_down() -> bool:
-        held = [p for p in pair if p.shim_status()["hold_reason"] == "Twin"]
+        held = [p for p in pair if p.shim_status()["hold"] == "Twin"]
         return len(held) == 1 and not held[0].meta_alive
 
     wait_for("one twin is kept down", one_is_down, 2 * made.ttl + 5)

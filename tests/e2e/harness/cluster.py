@@ -3,6 +3,7 @@
 
 import subprocess
 from collections.abc import Callable
+from typing import Any
 
 from .lab import Lab
 from .paths import metasim
@@ -11,6 +12,12 @@ from .postgres import Postgres
 from .profile import PROFILES
 from .waiting import TimedOut, hold, wait_for
 from .witness import Verdict, check_witness
+
+
+def brief(status: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What one wants to see of a status in a failed test."""
+    keys = ("rule", "role", "armed", "engaged", "superseded", "row", "deadline_ms_left", "not_covered")
+    return status and {k: status[k] for k in (*keys, "meta", "last_fence")}
 
 
 class Cluster:
@@ -84,7 +91,22 @@ class Cluster:
         def other() -> Pod | None:
             return next((p for p in self.leaders() if p is not old), None)
 
-        return wait_for(f"another leader than {old.name}", other, timeout)
+        return self._wait(f"another leader than {old.name}", other, timeout)
+
+    def wait_successor(self, old: Pod, old_pid: int | None, timeout: float) -> Pod:
+        """Another process than `old_pid` acts as leader. With a healthy database that may be the next
+        incarnation of the same pod: it is the same id, and its predecessor is proven dead."""
+
+        def other() -> Pod | None:
+            return next((p for p in self.leaders() if p.meta_pid != old_pid), None)
+
+        return self._wait(f"another leader than pid {old_pid} of {old.name}", other, timeout)
+
+    def _wait(self, what: str, probe: Callable[[], Pod | None], timeout: float) -> Pod:
+        try:
+            return wait_for(what, probe, timeout)
+        except TimedOut as error:
+            raise TimedOut(f"{error}\n{self.describe()}") from None
 
     def _converged(self, needs_status: bool) -> bool:
         leaders = self.leaders()
@@ -124,7 +146,7 @@ class Cluster:
         states = [
             f"{p.name} {p.id}: alive={p.meta_alive} acts_as_leader={p.acts_as_leader} "
             f"follower={p.is_follower} starts={p.incarnations}"
-            + (f" status={p.status()}" if self.guarded else "")
+            + (f" status={brief(p.status())}" if self.guarded else "")
             for p in self.pods
         ]
         return "\n".join([row, *states])

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import time
 from pathlib import Path
 
 from .process import Process, adopt_orphans, descendants, signal_pid
@@ -32,15 +33,23 @@ def _lock(path: Path) -> int | None:
         return None
 
 
+KEEP_LOGS_S = 24 * 3600
+
+
 def clean_after_crashes() -> None:
-    """Removes directories of runs that did not come to their end. Their processes died with them."""
+    """Removes directories of runs that did not come to their end (their processes died with them), and
+    the logs of tests that failed more than a day ago."""
     for lock in root_dir().glob("lab-*.lock"):
         fd = _lock(lock)
-        if fd is not None:
-            if not lock.with_suffix(".kept").exists():
-                shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
-                lock.unlink(missing_ok=True)
-            os.close(fd)
+        if fd is None:
+            continue
+        kept = lock.with_suffix(".kept")
+        is_demo = lock.with_suffix("").joinpath("pids").exists()
+        if not kept.exists() or (not is_demo and time.time() - kept.stat().st_mtime > KEEP_LOGS_S):
+            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+            kept.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
+        os.close(fd)
 
 
 class Lab:

@@ -18,8 +18,6 @@ from .profile import Profile
 from .proxy import Proxy
 from .waiting import wait_for
 
-MAX_KILLS = 3
-
 
 def to_yaml(tree: dict[str, Any], indent: str = "") -> str:
     lines = []
@@ -40,7 +38,7 @@ class Pod:
         profile: Profile,
         guarded: bool,
         meta_flags: list[str] | None = None,
-        run_flags: list[str] | None = None,
+        run_flags: list[str] | None = None,  # over the defaults: given as --name=value
         advertise: str | None = None,
     ) -> None:
         self.lab, self.postgres, self.name = lab, postgres, name
@@ -100,8 +98,7 @@ class Pod:
         }
 
     def _run_argv(self) -> list[str | Path]:
-        return [
-            metafence_run(),
+        flags = [
             f"--socket={self.dir / 'fence.sock'}",
             f"--state={self.dir / 'state'}",
             f"--pod-uid={self.uid}",
@@ -109,11 +106,11 @@ class Pod:
             f"--service-port={self.service_port}",
             f"--metrics-port={self.metrics_port}",
             f"--dashboard-port={self.dashboard_port}",
-            f"--max-kills={MAX_KILLS}",
             *self.profile.run_flags(),
-            *self.run_flags,
-            "--",
         ]
+        names = {f.split("=")[0] for f in self.run_flags}
+        kept = [f for f in flags if f.split("=")[0] not in names]
+        return [metafence_run(), *kept, *self.run_flags, "--"]
 
     def start(self, agent: bool = True) -> "Pod":
         """Starts meta, guarded or not; returns at once."""
