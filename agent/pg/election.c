@@ -296,42 +296,23 @@ static void call_finish(struct call *call, int64_t count, const struct pg_fault 
     free(call);
 }
 
-// Every call answers with one row: how many, and how many are hidden from us.
+// Every call answers with one count.
 static void on_call(const struct pg_reply *reply, void *arg)
 {
-    const char *fields[2];
-    size_t count = 0;
-    int64_t numbers[2] = {0, 0};
+    const char *field = NULL;
+    size_t columns = 0;
+    int64_t count = 0;
     struct pg_fault fault = reply->fault;
     struct err err;
 
-    if (fault.kind != PG_OK) {
-        call_finish(arg, 0, &fault);
-        return;
-    }
-    if (row_fields(reply->result, 2, fields, &count, &err) < 0) {
+    if (fault.kind == PG_OK && row_fields(reply->result, 1, &field, &columns, &err) < 0)
         fault_unreadable(&fault, &err);
-        call_finish(arg, 0, &fault);
-        return;
+    else if (fault.kind == PG_OK && !election_parse_count(field, &count)) {
+        (void)err_set(&err, ERR_INVALID, 0, "answer is not a count: \"%.40s\"",
+                      field ? field : "NULL");
+        fault_unreadable(&fault, &err);
     }
-    for (size_t i = 0; i < count; i++) {
-        if (!election_parse_count(fields[i], &numbers[i])) {
-            (void)err_set(&err, ERR_INVALID, 0, "answer is not a count: \"%.40s\"",
-                          fields[i] ? fields[i] : "NULL");
-            fault_unreadable(&fault, &err);
-            call_finish(arg, 0, &fault);
-            return;
-        }
-    }
-    if (numbers[0] == 0 && numbers[1] > 0) {
-        pg_fault_set(&fault, "42501",
-                     "cannot see the sessions of other roles: GRANT pg_read_all_stats, "
-                     "pg_signal_backend to the agent's role",
-                     NULL);
-        call_finish(arg, 0, &fault);
-        return;
-    }
-    call_finish(arg, numbers[0], NULL);
+    call_finish(arg, count, fault.kind == PG_OK ? NULL : &fault);
 }
 
 static int call_start(struct election *election, const struct pg_request *request,
@@ -353,27 +334,17 @@ static int call_start(struct election *election, const struct pg_request *reques
 int election_end_sessions(struct election *election, const char *tag, election_done_fn *fn,
                           void *arg, struct err *err)
 {
-    char leader[2 * ELECTION_TABLE_SIZE + 8];
-    char direct[1024];
     const char *params[] = {tag};
-    struct pg_request request = {
-        .sql = "SELECT " SQL_SCHEMA ".end_sessions($1)", .param_count = 1, .params = params};
+    const struct pg_request request = {
+        .sql = election->caps.can_end
+                   ? "SELECT " SQL_SCHEMA ".end_sessions($1)"
+                   : "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                     " AND application_name = $1::text",
+        .param_count = 1,
+        .params = params,
+    };
 
-    if (!election->caps.can_end) {
-        if (election_table_quote(election->config->leader_table, leader, sizeof leader, err) <
-            0)
-            return -1;
-        (void)snprintf(direct, sizeof direct,
-                       "WITH s AS MATERIALIZED (SELECT pid, application_name, usesysid, query"
-                       " FROM pg_stat_activity WHERE datname = current_database()"
-                       " AND pid <> pg_backend_pid()) SELECT (SELECT "
-                       "count(pg_terminate_backend(pid)) FROM s"
-                       " WHERE application_name = $1::text), (SELECT count(*) FROM s"
-                       " WHERE application_name IS NULL AND query = '<insufficient privilege>'"
-                       " AND has_table_privilege(usesysid, '%s', 'UPDATE'))",
-                       leader);
-        request.sql = direct;
-    }
     return call_start(election, &request, fn, arg, err);
 }
 

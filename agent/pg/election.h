@@ -129,7 +129,7 @@ bool election_read(struct election *election, const char *tag, election_read_fn 
 // already.
 
 // Ends the sessions of `tag` in this database: count 0 means that none is left and nothing of
-// it can commit any more; call again until then. Never says 0 when sessions are hidden from us.
+// it can commit any more; call again until then. PG_REFUSAL when we may not end them.
 must_check int election_end_sessions(struct election *election, const char *tag,
                                      election_done_fn *fn, void *arg, struct err *err);
 

@@ -3,23 +3,11 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "agent/pg/queue.h"
 
 #define BACKOFF_MIN_NS (50 * NS_PER_MS)
 #define BACKOFF_MAX_NS (500 * NS_PER_MS) // a lease is short: what healed must be seen soon
-
-struct request {
-    struct request *next;
-    char *sql;
-    size_t param_count;
-    char *params[PG_PARAMS_MAX];
-    bool is_read;
-    pg_done_fn *fn;
-    void *arg;
-    struct instant give_up_at;
-    unsigned attempts; // slots that carry it now
-    bool is_done;      // called back; freed when no slot carries it
-};
 
 // A connection and the request that it carries.
 struct slot {
@@ -39,8 +27,7 @@ struct pg {
     void *arg;
     struct slot slots[2];
     size_t active; // the slot that takes new requests; the other is the successor or empty
-    struct request *head, **tail;
-    size_t queued;
+    struct queue queue;
     struct loop_timer *timer; // the next thing that is due by itself
     int64_t backoff_ns;
     struct instant connect_after;
@@ -67,41 +54,11 @@ static void pg_wake(struct pg *pg)
     loop_timer_arm(pg->timer, 0);
 }
 
-static char *copy_string(const char *text)
-{
-    char *copy = text ? strdup(text) : NULL;
-
-    if (text && !copy)
-        abort();
-    return copy;
-}
-
-static void request_free(struct request *request)
-{
-    for (size_t i = 0; i < request->param_count; i++)
-        free(request->params[i]);
-    free(request->sql);
-    free(request);
-}
-
 static void request_done(struct request *request, const struct pg_reply *reply)
 {
     assert(!request->is_done);
     request->is_done = true;
     request->fn(reply, request->arg);
-}
-
-static struct request *queue_pop(struct pg *pg)
-{
-    struct request *request = pg->head;
-
-    if (!request)
-        return NULL;
-    pg->head = request->next;
-    if (!pg->head)
-        pg->tail = &pg->head;
-    pg->queued--;
-    return request;
 }
 
 static void slot_drop_flight(struct slot *slot)
@@ -187,7 +144,7 @@ static void slot_on_closed(const struct pg_fault *fault, void *arg)
     }
     if (!pg->slots[0].conn && !pg->slots[1].conn) {
         // Nobody waits for the next attempt with an answer that is known now.
-        for (struct request *r = queue_pop(pg); r; r = queue_pop(pg)) {
+        for (struct request *r = queue_pop(&pg->queue); r; r = queue_pop(&pg->queue)) {
             request_end_fault(r, fault, (struct instant){0});
             request_free(r);
         }
@@ -309,8 +266,8 @@ static void pg_expire(struct pg *pg, struct instant now)
             end_overdue(pg, slot->flight, slot->sent_at);
     }
     // give_up_at grows along the queue.
-    while (pg->head && instant_reached(now, pg->head->give_up_at)) {
-        struct request *request = queue_pop(pg);
+    while (pg->queue.head && instant_reached(now, pg->queue.head->give_up_at)) {
+        struct request *request = queue_pop(&pg->queue);
 
         end_overdue(pg, request, (struct instant){0});
         request_free(request);
@@ -396,8 +353,8 @@ static void pg_arm(struct pg *pg, struct instant now)
         if (!slot_is_stuck(slot, now))
             wait_ns = until(now, instant_add(slot->sent_at, half_ns), wait_ns);
     }
-    if (pg->head)
-        wait_ns = until(now, pg->head->give_up_at, wait_ns);
+    if (pg->queue.head)
+        wait_ns = until(now, pg->queue.head->give_up_at, wait_ns);
     if (!instant_reached(now, pg->connect_after))
         wait_ns = until(now, pg->connect_after, wait_ns);
     if (wait_ns != INT64_MAX)
@@ -412,8 +369,8 @@ static void pg_work(void *arg)
     pg_expire(pg, now);
     pg_use_successor(pg, now);
     pg_close_former(pg);
-    if (pg->head && active_of(pg)->conn && pg_conn_is_idle(active_of(pg)->conn))
-        slot_send(active_of(pg), queue_pop(pg));
+    if (pg->queue.head && active_of(pg)->conn && pg_conn_is_idle(active_of(pg)->conn))
+        slot_send(active_of(pg), queue_pop(&pg->queue));
     pg_connect_due(pg, now);
     pg_arm(pg, now);
 }
@@ -455,7 +412,7 @@ int pg_new(struct loop *loop, struct resolver *resolver, const struct pg_params 
         .backoff_ns = BACKOFF_MIN_NS,
     };
     pg->slots[0].pg = pg->slots[1].pg = pg;
-    pg->tail = &pg->head;
+    queue_init(&pg->queue);
     pg->timer = loop_timer_new(loop, pg_work, pg);
     pg_wake(pg);
     *ret_pg = pg;
@@ -471,7 +428,7 @@ void pg_free(struct pg *pg)
             pg->slots[i].flight->is_done = true;
         slot_close(&pg->slots[i]);
     }
-    for (struct request *r = queue_pop(pg); r; r = queue_pop(pg))
+    for (struct request *r = queue_pop(&pg->queue); r; r = queue_pop(&pg->queue))
         request_free(r);
     loop_timer_free(pg->timer);
     free(pg);
@@ -484,24 +441,13 @@ int pg_send(struct pg *pg, const struct pg_request *request, pg_done_fn *fn, voi
     struct request *copy = NULL;
 
     assert(request->param_count <= PG_PARAMS_MAX);
-    if (pg->queued >= PG_QUEUE_MAX)
+    if (pg->queue.count >= PG_QUEUE_MAX)
         return err_set(err, ERR_TRANSIENT, 0, "%d requests to Postgres wait already",
                        PG_QUEUE_MAX);
-    copy = calloc(1, sizeof *copy);
-    if (!copy)
-        abort();
-    copy->sql = copy_string(request->sql);
-    copy->param_count = request->param_count;
-    for (size_t i = 0; i < request->param_count; i++)
-        copy->params[i] = copy_string(request->params[i]);
-    copy->is_read = request->is_read;
-    copy->fn = fn;
-    copy->arg = arg;
+    copy = request_new(request, fn, arg);
     copy->give_up_at =
         instant_add(clock_now(), params->connect_timeout_ns + params->query_timeout_ns / 2 * 3);
-    *pg->tail = copy;
-    pg->tail = &copy->next;
-    pg->queued++;
+    queue_push(&pg->queue, copy);
     pg_wake(pg);
     return 0;
 }

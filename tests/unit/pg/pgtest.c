@@ -51,6 +51,8 @@ PGconn *pgt_connect(const char *user, const char *database, const char *applicat
 }
 
 static PGresult *execute(PGconn *pq, const char *fmt, va_list args)
+    __attribute__((format(printf, 2, 0)));
+static PGresult *execute(PGconn *pq, const char *fmt, va_list args)
 {
     char sql[4096];
 
