@@ -7,7 +7,9 @@
 //   earlier bound counts (one that went forward lets others win earlier). A slow answer costs
 //   its own latency the same way: at most connect + query, which core_config_check leaves room
 //   for;
-// - without a deadline any bound is taken, unless the proof is void.
+// - the first look has nothing to compare with and is believed, unless the proof is void: an
+// agent that was
+//   restarted just before the old deadline must not kill the leader that it finds healthy.
 #include "agent/core/core.h"
 
 void proof_void(struct core_memory *memory, struct instant at)
@@ -46,11 +48,12 @@ static bool take_offset(struct turn *turn)
     return gap_ns > turn->config->max_clock_jump_ns;
 }
 
-// Returns whether the heartbeat is newer than the one seen before.
+// Returns whether the deadline that follows may be later than the last one.
 static bool take_heartbeat(struct turn *turn)
 {
     const struct election_fact *election = &turn->facts->election;
     struct core_memory *memory = turn->memory;
+    bool first = !memory->heartbeat_seen;
     bool advanced = false;
 
     if (memory->heartbeat_seen && election->heartbeat_us < memory->heartbeat_us)
@@ -65,16 +68,16 @@ static bool take_heartbeat(struct turn *turn)
         memory->foreign_advanced = !turn->by_us;
         memory->heartbeat_advanced |= turn->by_us;
     }
-    return advanced;
+    return advanced || (first && !memory->proof_void);
 }
 
-static void take_deadline(struct turn *turn, bool advanced)
+static void take_deadline(struct turn *turn, bool proves)
 {
     const struct election_fact *election = &turn->facts->election;
     struct core_memory *memory = turn->memory;
     struct instant bound = lease_deadline(turn->config, election->sent_at, election->age_ns);
 
-    if (turn->by_us && advanced) {
+    if (turn->by_us && proves) {
         memory->deadline = bound;
         memory->proof_void = false;
     } else if (turn->by_us && memory->deadline.ns == 0 && !memory->proof_void) {
@@ -102,7 +105,7 @@ void heartbeat_update(struct turn *turn)
 {
     struct core_memory *memory = turn->memory;
     struct instant sent_at = turn->facts->election.sent_at;
-    bool advanced = false;
+    bool proves = false;
 
     if (take_offset(turn))
         proof_void(memory, sent_at);
@@ -117,6 +120,6 @@ void heartbeat_update(struct turn *turn)
     }
     // Sent before the jump: good for a bound, not as the base of anything.
     if (!memory->proof_void || instant_reached(sent_at, memory->void_at))
-        advanced = take_heartbeat(turn);
-    take_deadline(turn, advanced);
+        proves = take_heartbeat(turn);
+    take_deadline(turn, proves);
 }

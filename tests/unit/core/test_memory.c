@@ -445,62 +445,6 @@ static void test_engagement(void **state)
     assert_true(scene.memory.engaged_at.ns == SCENE_T0 + 3 * S);
 }
 
-// Answers that are missing now and then don't end the watch of a phantom, a gap in reads does.
-static void test_phantom_watch(void **state)
-{
-    static const struct {
-        const char *name;
-        int64_t read_gap_ns;
-        bool rpc_lost;
-        bool leads_once;
-        bool fires;
-    } cases[] = {
-        {"watched", 0, false, false, true},
-        {"every third answer lost", 0, true, false, true},
-        {"no read for 13 s", 13 * S, false, false, false},
-        {"no read for 12 s", 12 * S, false, false, true},
-        {"leads once", 0, false, true, false},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct scene scene;
-
-        scene_init(&scene);
-        scene_lead(&scene, 0, 10 * S);
-        for (int64_t at = 11 * S; at <= 75 * S; at += S) {
-            bool lost = cases[i].rpc_lost && at / S % 3 == 0;
-            bool leads = cases[i].leads_once && at == 40 * S;
-
-            scene_at(&scene, at);
-            scene.facts.rpc.answer = lost ? RPC_UNKNOWN : leads ? RPC_LEADING : RPC_FOLLOWING;
-            scene.facts.rpc.incarnation = 3;
-            scene.facts.rpc.observed_at = scene.facts.now;
-            if (at < 30 * S || at >= 29 * S + cases[i].read_gap_ns)
-                scene_read(&scene, ROW_OURS, at, at);
-            scene_decide(&scene);
-        }
-        if ((scene.plan.rule == RULE_PHANTOM_LEADER) != cases[i].fires)
-            fail_msg("%s: %s", cases[i].name, rule_name(scene.plan.rule));
-    }
-}
-
-// A follower beside a dead predecessor's row answers UNIMPLEMENTED too: it renews nothing, so
-// it is none.
-static void test_standing_row_is_no_phantom(void **state)
-{
-    struct scene scene;
-
-    (void)state;
-    scene_init(&scene);
-    for (int64_t at = 0; at <= 100 * S; at += S) {
-        scene.facts.rpc = (struct rpc_fact){RPC_FOLLOWING, 3, {0}, {SCENE_T0 + at}};
-        read_at(&scene, ROW_OURS, at, -200 * S);
-        assert_int_equal(scene.plan.rule, RULE_UNKNOWN);
-        assert_int_not_equal(scene.plan.order.role, FENCE_ROLE_KILL);
-    }
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_only_an_advance_extends),
     cmocka_unit_test(test_forward_step_shortens),
@@ -520,8 +464,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_agent_restart_in_hold),
     cmocka_unit_test(test_twin_hold_ends_with_other_or_no_row),
     cmocka_unit_test(test_engagement),
-    cmocka_unit_test(test_phantom_watch),
-    cmocka_unit_test(test_standing_row_is_no_phantom),
 };
 
 UNIT_MAIN(tests)
