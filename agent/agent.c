@@ -139,7 +139,11 @@ static const struct fencelink_ops fence_ops = {on_fence_status, on_fence_down, o
 
 static void on_rpc(const struct grpc_result *result, void *arg)
 {
-    execute_rpc_done(arg, result);
+    struct agent *agent = arg;
+
+    execute_rpc_done(agent, result);
+    if (result->answer == RPC_LEADING)
+        agent->is_trimmed = false; // the last call for this incarnation: curl's pages are idle
 }
 
 // --- turns ---

@@ -13,6 +13,9 @@
 #define SILENT_POLLS     8 // orders that metafence-run may leave unanswered
 #define SILENT_MIN_NS    NS_PER_SEC
 
+static const char *const label_names[] = {
+    [LABEL_UNKNOWN] = "unknown", [LABEL_LEADER] = "leader", [LABEL_FOLLOWER] = "follower"};
+
 const char *not_covered_name(uint32_t bit)
 {
     switch ((enum not_covered)bit) {
@@ -39,8 +42,6 @@ bool report_is_fence_silent(const struct agent *agent)
 const char *role_name(const struct agent *agent)
 {
     const struct fence_status *status = &agent->facts.fence.status;
-    const char *labels[] = {
-        [LABEL_UNKNOWN] = "unknown", [LABEL_LEADER] = "leader", [LABEL_FOLLOWER] = "follower"};
 
     if (agent->facts.fence.known && !(status->flags & SHIM_ALIVE))
         return status->flags & SHIM_MANUAL ? "fenced" : "held";
@@ -48,7 +49,7 @@ const char *role_name(const struct agent *agent)
         return "fenced";
     if (agent->plan.rule == RULE_PROMOTING)
         return "promoting";
-    return labels[agent->plan.label];
+    return label_names[agent->plan.label];
 }
 
 const char *report_wait_status(int wait_status, char *buf, size_t size)
@@ -58,6 +59,18 @@ const char *report_wait_status(int wait_status, char *buf, size_t size)
     else
         (void)snprintf(buf, size, "exit %d", WEXITSTATUS(wait_status));
     return buf;
+}
+
+// For people: what is below a millisecond does not matter in an age.
+static int64_t whole_ms(int64_t ns)
+{
+    return ns / NS_PER_MS * NS_PER_MS;
+}
+
+// A duration that is measured: to the microsecond.
+static int64_t whole_us(int64_t ns)
+{
+    return ns / 1000 * 1000;
 }
 
 static void note(struct agent *agent, const char *event, const char *detail)
@@ -79,11 +92,11 @@ static struct basis basis_of(const struct agent *agent)
 
     return (struct basis){
         .row_id = facts->election.known ? facts->election.owner_id : "",
-        .row_age_ns =
-            facts->election.known
-                ? facts->election.age_ns + instant_since(facts->now, facts->election.sent_at)
-                : 0,
-        .deadline_left_ns = deadline.ns ? instant_since(deadline, facts->now) : 0,
+        .row_age_ns = facts->election.known
+                          ? whole_ms(facts->election.age_ns +
+                                     instant_since(facts->now, facts->election.sent_at))
+                          : 0,
+        .deadline_left_ns = deadline.ns ? whole_ms(instant_since(deadline, facts->now)) : 0,
     };
 }
 
@@ -108,15 +121,13 @@ static void report_rule(struct agent *agent)
 
 static void report_label(struct agent *agent)
 {
-    static const char *const names[] = {
-        [LABEL_UNKNOWN] = "unknown", [LABEL_LEADER] = "leader", [LABEL_FOLLOWER] = "follower"};
     struct reporter *reporter = &agent->reporter;
 
     if (reporter->has_begun && reporter->label == agent->plan.label)
         return;
     reporter->label = agent->plan.label;
-    log_info("role changed", kv_str("role", names[agent->plan.label]));
-    note(agent, "role", names[agent->plan.label]);
+    log_info("role changed", kv_str("role", label_names[agent->plan.label]));
+    note(agent, "role", label_names[agent->plan.label]);
 }
 
 static void report_database(struct agent *agent)
@@ -212,15 +223,26 @@ static void report_end(struct agent *agent, const struct fence_death *death)
     note(agent, "ended", how);
 }
 
+// metafence-run kills without an order only when a deadline has passed. An order of ours that
+// came later than its own decision did nothing.
+static bool is_by_shim(const struct report_fence *fence, const struct fence_death *death)
+{
+    if (death->reason != FENCE_REASON_LEASE_EXPIRED && death->reason != FENCE_REASON_AGENT_LOST)
+        return false;
+    return fence->incarnation != death->incarnation || death->decided_ns < fence->decided_at.ns;
+}
+
 static void report_fence_death(struct agent *agent, const struct fence_death *death)
 {
     struct report_fence *fence = &agent->reporter.fence;
     const char *reason = fence_reason_name((enum fence_reason)death->reason);
+    bool by_shim = is_by_shim(fence, death);
 
-    if (fence->incarnation != death->incarnation) {
+    if (by_shim || fence->incarnation != death->incarnation)
         *fence = (struct report_fence){.incarnation = death->incarnation,
-                                       .by_shim = true,
+                                       .by_shim = by_shim,
                                        .decided_at = {death->decided_ns}};
+    if (by_shim) {
         agent->reporter.counters.shim_kills++;
         log_warn("metafence-run killed on its own deadline", kv_str("reason", reason),
                  kv_int("incarnation", (int64_t)death->incarnation),
@@ -232,7 +254,7 @@ static void report_fence_death(struct agent *agent, const struct fence_death *de
     fence->dead_at = (struct instant){death->dead_ns};
     log_warn("dead", kv_str("reason", reason),
              kv_int("incarnation", (int64_t)death->incarnation), kv_str("tag", death->tag),
-             kv_dur("took", instant_since(fence->dead_at, fence->decided_at)),
+             kv_dur("took", whole_us(instant_since(fence->dead_at, fence->decided_at))),
              kv_instant("dead_boot_ns", fence->dead_at),
              kv_instant("deadline_boot_ns", (struct instant){death->deadline_ns}));
     note(agent, "dead", reason);
@@ -264,10 +286,11 @@ static void report_cleanup(struct agent *agent)
     if (fence->incarnation && fence->dead_at.ns && !fence->sessions_gone_at.ns &&
         cleanup->sessions_gone == fence->incarnation) {
         fence->sessions_gone_at = agent->facts.now;
-        log_info("confirmed dead", kv_int("incarnation", (int64_t)fence->incarnation),
-                 kv_bool("sessions_gone", true),
-                 kv_dur("took", instant_since(agent->facts.now, fence->decided_at)),
-                 kv_dur("after_death", instant_since(agent->facts.now, fence->dead_at)));
+        log_info(
+            "confirmed dead", kv_int("incarnation", (int64_t)fence->incarnation),
+            kv_bool("sessions_gone", true),
+            kv_dur("took", whole_us(instant_since(agent->facts.now, fence->decided_at))),
+            kv_dur("after_death", whole_us(instant_since(agent->facts.now, fence->dead_at))));
         note(agent, "confirmed dead", "sessions gone");
     }
     if (reporter->recorded_incarnation == cleanup->death_recorded)
