@@ -216,6 +216,18 @@ check_purity()
     tests/ci/check-purity build/gcc/agent/core/libcore.a build/gcc/fence/libfence-pure.a
 }
 
+# metafence-run is copied into images that have no library of ours.
+check_static()
+{
+    local found
+    found=$(readelf -W -d -l build/gcc/fence/metafence-run | grep -E '\(NEEDED\)|INTERP' || true)
+    [ -z "$found" ] || {
+        echo "metafence-run must be static: $found"
+        return 1
+    }
+    build/gcc/fence/metafence-run --version
+}
+
 # tidy_one FILE: a file that was found clean stays so until it, a header or the rules change.
 tidy_one()
 {
@@ -276,6 +288,7 @@ stage_lint()
     check layers tests/ci/check-layers
     check banned tests/ci/check-banned
     check purity check_purity
+    check static check_static
     check shellcheck check_shell
     check ruff check_python
     check go check_go
