@@ -213,7 +213,7 @@ check_format()
 
 check_purity()
 {
-    tests/ci/check-purity build/gcc/agent/core/libcore.a build/gcc/fence/libfence-pure.a
+    tests/ci/check-purity build/gcc/agent/core/libcore.a build/gcc/fence/libfence-core.a
 }
 
 # metafence-run is copied into images that have no library of ours.
