@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/lines.h"
 
-#define CONNECTIONS_MAX 16
+#define CONNECTIONS_MAX 128
 #define UNSENT_MAX      (512 * 1024) // a status with its history has some 30 kB
 #define IDLE_NS         (30 * NS_PER_SEC)
 

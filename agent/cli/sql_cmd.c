@@ -118,8 +118,9 @@ int cli_sql(const struct cli_args *args)
         .sslmode = config.postgres.sslmode,
         .sslrootcert = config.postgres.ssl_root_cert[0] ? config.postgres.ssl_root_cert : NULL,
         .application_name = config.postgres.application_name,
-        .connect_timeout_ns = config.core.connect_timeout_ns,
-        .query_timeout_ns = config.core.query_timeout_ns,
+        // An operator waits; the agent's own time-outs are tuned to the lease.
+        .connect_timeout_ns = args->timeout_ns,
+        .query_timeout_ns = args->timeout_ns,
     };
     options.leader_table = config.election.leader_table;
     if (strcmp(args->verb, "install") == 0)
