@@ -90,7 +90,7 @@ func (r *round) campaign() (lost bool, err error) {
 		abortProcess(r.jour)
 	}
 	if row.id != r.row {
-		r.jour.line("row", kv("id", row.id))
+		r.jour.line("row", kv("leader", row.id))
 		r.row = row.id
 	}
 	switch {

@@ -17,14 +17,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// rawCodec passes message bytes through: the few messages are written by hand with protowire.
-type rawCodec struct{}
+// RawCodec passes message bytes through: the few messages are written by hand with protowire.
+type RawCodec struct{}
 
-var _ encoding.CodecV2 = rawCodec{}
+var _ encoding.CodecV2 = RawCodec{}
 
-func (rawCodec) Name() string { return "proto" }
+func (RawCodec) Name() string { return "proto" }
 
-func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+func (RawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
 		return nil, fmt.Errorf("raw codec: unexpected %T", v)
@@ -32,7 +32,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
 }
 
-func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+func (RawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
 		return fmt.Errorf("raw codec: unexpected %T", v)
@@ -64,7 +64,7 @@ func unary(s *grpc.Server, service, method string, fn answer) {
 
 // followerServer serves what a follower serves; everything else is UNIMPLEMENTED.
 func (n *node) followerServer() *grpc.Server {
-	s := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}))
+	s := grpc.NewServer(grpc.ForceServerCodecV2(RawCodec{}))
 	unary(s, "meta.MetaMemberService", "Members", n.answerMembers)
 	unary(s, "health.Health", "Check", func(context.Context) ([]byte, error) {
 		return appendVarint(nil, 1, 1), nil // SERVING, always

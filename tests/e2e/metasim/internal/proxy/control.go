@@ -62,8 +62,7 @@ func (p *Proxy) Command(line string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		p.setMode(m)
-		return rest, nil
+		return rest, p.setMode(m)
 	case "latency":
 		ms, err := strconv.Atoi(rest)
 		if err != nil || ms < 0 {

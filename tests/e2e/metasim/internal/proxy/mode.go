@@ -19,14 +19,15 @@ const (
 	modeReset   mode = "reset"    // all connections are reset, new ones at once
 	modeOldDead mode = "old-dead" // what exists now is dead for ever, new connects work
 	modeDropNew mode = "drop-new" // what exists goes on, new connects hang
+	modeRefuse  mode = "refuse"   // as if Postgres were down: all end, new connects are refused
 )
 
 func parseMode(s string) (mode, error) {
 	switch m := mode(s); m {
-	case modePass, modeStall, modeReset, modeOldDead, modeDropNew:
+	case modePass, modeStall, modeReset, modeOldDead, modeDropNew, modeRefuse:
 		return m, nil
 	}
-	return "", fmt.Errorf("mode %q: use pass, stall, reset, old-dead or drop-new", s)
+	return "", fmt.Errorf("mode %q: use pass, stall, reset, old-dead, drop-new or refuse", s)
 }
 
 // reachable says whether new connects get through to the target.

@@ -129,7 +129,7 @@ func (pr *pair) waitUntil(due time.Time) bool {
 func (pr *pair) gate() bool {
 	for {
 		m, epoch, changed := pr.proxy.link.snapshot()
-		if m == modeReset {
+		if m == modeReset || m == modeRefuse {
 			pr.kill()
 			return false
 		}

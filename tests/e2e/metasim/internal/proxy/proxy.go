@@ -42,14 +42,18 @@ func (p *Proxy) Start(ctx context.Context) error {
 	return nil
 }
 
+// open listens, unless it does already.
 func (p *Proxy) open() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lis != nil {
+		return nil
+	}
 	lis, err := net.Listen("tcp", p.listen)
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
 	p.lis = lis
-	p.mu.Unlock()
 	go p.acceptLoop(lis)
 	return nil
 }
@@ -129,7 +133,11 @@ func (p *Proxy) mirrorRefusal() {
 		defer p.probing.Store(false)
 		for p.ctx.Err() == nil {
 			time.Sleep(20 * time.Millisecond)
-			if m, _, _ := p.link.snapshot(); m.reachable() && p.targetRefuses() {
+			m, _, _ := p.link.snapshot()
+			if m == modeRefuse { // who leaves that mode opens again
+				return
+			}
+			if m.reachable() && p.targetRefuses() {
 				continue
 			}
 			if err := p.open(); err != nil {
@@ -141,17 +149,13 @@ func (p *Proxy) mirrorRefusal() {
 	}()
 }
 
-// targetRefuses probes the target once.
-func (p *Proxy) targetRefuses() bool {
-	c, err := net.DialTimeout("tcp", p.target, time.Second)
-	if err == nil {
-		_ = c.Close()
-		return false
+// setMode changes the link; a trap that waits is forgotten.
+func (p *Proxy) setMode(m mode) error {
+	if m == modeRefuse {
+		p.closeListener()
+	} else if err := p.open(); err != nil {
+		return err
 	}
-	return errors.Is(err, syscall.ECONNREFUSED)
-}
-
-func (p *Proxy) setMode(m mode) {
 	p.link.update(func() {
 		p.link.mode = m
 		p.link.trap = nil
@@ -159,9 +163,10 @@ func (p *Proxy) setMode(m mode) {
 			p.link.epoch++
 		}
 	})
-	if m == modeReset {
+	if m == modeReset || m == modeRefuse {
 		p.resetAll()
 	}
+	return nil
 }
 
 func (p *Proxy) resetAll() {
