@@ -117,22 +117,36 @@ static void slot_on_ready(void *arg)
         pg->ops->up(pg->arg);
 }
 
-static void slot_on_closed(const struct pg_fault *fault, void *arg)
+// Nobody waits for the next attempt with an answer that is known now. What a callback asks anew
+// waits.
+static void fail_queued(struct pg *pg, const struct pg_fault *fault)
+{
+    for (size_t left = pg->queue.count; left > 0; left--) {
+        struct request *request = queue_pop(&pg->queue);
+
+        request_end_fault(request, fault, (struct instant){0});
+        request_free(request);
+    }
+}
+
+static void slot_on_closed(const struct pg_fault *why, void *arg)
 {
     struct slot *slot = arg;
     struct pg *pg = slot->pg;
     struct request *request = slot->flight;
-    struct pg_fault end = *fault;
+    struct pg_fault fault = *why; // *why goes with the connection
 
-    pg->last_fault = *fault;
+    pg->last_fault = fault;
     pg->attempts++;
     if (!slot->is_up)
         pg->stats.connect_failures++;
     pg->connect_after = instant_add(clock_now(), pg->backoff_ns);
     pg->backoff_ns = pg->backoff_ns * 2 < BACKOFF_MAX_NS ? pg->backoff_ns * 2 : BACKOFF_MAX_NS;
+    pg_wake(pg);
 
     // The other slot may still carry the same read: then that one answers for both.
     if (request && !request->is_done && request->attempts == 1) {
+        struct pg_fault end = fault;
         if (!request->is_read)
             end.err.kind = ERR_UNKNOWN_OUTCOME;
         request_end_fault(request, &end, slot->sent_at);
@@ -142,16 +156,11 @@ static void slot_on_closed(const struct pg_fault *fault, void *arg)
         pg->active = 1 - pg->active;
         active_of(pg)->is_former = false;
     }
-    if (!pg->slots[0].conn && !pg->slots[1].conn) {
-        // Nobody waits for the next attempt with an answer that is known now.
-        for (struct request *r = queue_pop(&pg->queue); r; r = queue_pop(&pg->queue)) {
-            request_end_fault(r, fault, (struct instant){0});
-            request_free(r);
-        }
-        if (pg->ops->down)
-            pg->ops->down(fault, pg->arg);
-    }
-    pg_wake(pg);
+    if (pg->slots[0].conn || pg->slots[1].conn)
+        return;
+    fail_queued(pg, &fault);
+    if (pg->ops->down)
+        pg->ops->down(&fault, pg->arg);
 }
 
 // Answers to reads come in send order: a read is sent only when no other one is under way, and
