@@ -5,15 +5,27 @@
 
 #include <string.h>
 
-static enum fence_row order_row(const struct turn *turn)
+// The last good read; and a database without the table at all, at a first boot, holds nobody's
+// lease.
+static void fill_row(const struct turn *turn, struct fence_order *order)
 {
+    const struct election_fact *election = &turn->facts->election;
+
+    order->row = FENCE_ROW_UNKNOWN;
+    order->read_ns = turn->memory->good_read_sent.ns;
+    if (!turn->usable)
+        return;
     switch (turn->row) {
-    case ROW_ABSENT: return FENCE_ROW_ABSENT;
-    case ROW_OURS: return FENCE_ROW_OURS;
-    case ROW_OTHER: return FENCE_ROW_OTHER;
-    case ROW_BROKEN: break;
+    case ROW_ABSENT: order->row = FENCE_ROW_ABSENT; break;
+    case ROW_OURS: order->row = FENCE_ROW_OURS; break;
+    case ROW_OTHER: order->row = FENCE_ROW_OTHER; break;
+    case ROW_BROKEN:
+        if (election->row == ROW_BROKEN && election->defect == ROW_DEFECT_RELATION_MISSING) {
+            order->row = FENCE_ROW_ABSENT;
+            order->read_ns = election->sent_at.ns;
+        }
+        break;
     }
-    return FENCE_ROW_UNKNOWN;
 }
 
 static enum fence_database order_database(enum database_state state)
@@ -102,12 +114,11 @@ static void fill_order(struct turn *turn)
     order->flags |= memory->armed ? FENCE_ORDER_ARMED : 0U;
     order->flags |= memory->engaged ? FENCE_ORDER_ENGAGED : 0U;
     order->flags |= memory->superseded ? FENCE_ORDER_SUPERSEDED : 0U;
-    order->row = turn->good ? order_row(turn) : FENCE_ROW_UNKNOWN;
     order->database = order_database(turn->facts->database.state);
     order->system_id = memory->system_id;
     order->timeline = memory->timeline;
     order->term = memory->term;
-    order->read_ns = memory->good_read_sent.ns;
+    fill_row(turn, order);
     order->pause_end_ns = turn->facts->orders.pause_end.ns;
     if (hold_due(turn)) {
         int64_t end = instant_add(turn->facts->now, lease_hold_span(turn->config)).ns;

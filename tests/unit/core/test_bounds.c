@@ -22,13 +22,10 @@ static void follow(struct scene *scene)
     scene_follow(scene, 0, 10 * S);
 }
 
-#define FOR_EACH_NS(delta) for (int64_t delta = -1; delta <= 1; delta++)
-
 static void test_deadline(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         lead(&scene);
@@ -49,8 +46,7 @@ static void test_deadline(void **state)
 static void test_deadline_of_unpermitted(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         follow(&scene);
@@ -67,8 +63,7 @@ static void test_deadline_of_unpermitted(void **state)
 static void test_engaged_against_read(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         follow(&scene);
@@ -99,8 +94,7 @@ static void test_owned_term_counts_at_once(void **state)
 static void test_phantom_after(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         scene_init(&scene);
@@ -121,8 +115,7 @@ static void test_phantom_after(void **state)
 static void test_promote_after(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         scene_init(&scene);
@@ -140,8 +133,7 @@ static void test_promote_after(void **state)
 static void test_twin_still(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         lead(&scene);
@@ -167,8 +159,7 @@ static void test_max_clock_jump(void **state)
 {
     (void)state;
     for (int sign = -1; sign <= 1; sign += 2) {
-        FOR_EACH_NS(delta)
-        {
+        for (int64_t delta = -1; delta <= 1; delta++) {
             struct scene scene;
 
             lead(&scene);
@@ -185,8 +176,7 @@ static void test_max_clock_jump(void **state)
 static void test_suspend(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         lead(&scene);
@@ -217,8 +207,7 @@ static void alone(struct scene *scene, int64_t span_ns)
 static void test_alone_for_two_ttl(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         alone(&scene, 60 * S + delta);
@@ -241,8 +230,7 @@ static void test_hold_comes_before_deadline(void **state)
     alone(&scene, 61 * S);
     deadline = scene_deadline(&scene, 61 * S);
     scene.facts.database.state = DATABASE_SILENT;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         scene.facts.now.ns = deadline - span + delta;
         scene_decide(&scene);
         assert_true(scene.plan.order.pause_end_ns ==
@@ -303,8 +291,7 @@ static void test_what_ends_a_single_replica(void **state)
 static void test_pause_end(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         lead(&scene);
@@ -320,8 +307,7 @@ static void test_pause_end(void **state)
 static void test_phantom_hold(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         scene_init(&scene);
@@ -344,8 +330,7 @@ static void test_phantom_hold(void **state)
 static void test_future_heartbeat(void **state)
 {
     (void)state;
-    FOR_EACH_NS(delta)
-    {
+    for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
         lead(&scene);

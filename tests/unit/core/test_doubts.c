@@ -57,6 +57,14 @@ static void test_won_again(void **state)
     assert_int_equal(scene.plan.rule, RULE_FOLLOWER);
     read_at(&scene, ROW_OURS, 45 * S, 45 * S);
     assert_true(scene.plan.order.deadline_ns == scene_deadline(&scene, 45 * S));
+
+    // … nor the end of a lease that was won since, and never read.
+    read_at(&scene, ROW_OTHER, 60 * S, 60 * S);
+    scene_engage(&scene, 61 * S);
+    scene_at(&scene, 80 * S);
+    scene_decide(&scene);
+    assert_int_equal(scene.plan.rule, RULE_UNKNOWN);
+    assert_true(scene.plan.wake_at.ns == scene_deadline(&scene, 60 * S));
 }
 
 static void test_pause_is_no_proof(void **state)
@@ -216,6 +224,36 @@ static void test_twin_has_to_renew(void **state)
     }
 }
 
+// A database without the table holds nobody's lease: the start gate may know. It arms nothing.
+static void test_missing_relation_is_no_row(void **state)
+{
+    static const struct {
+        enum row_defect defect;
+        enum fence_row row;
+        int64_t read_ns;
+    } cases[] = {
+        {ROW_DEFECT_RELATION_MISSING, FENCE_ROW_ABSENT, SCENE_T0 + 1 * S},
+        {ROW_DEFECT_UNREADABLE, FENCE_ROW_UNKNOWN, 0},
+        {ROW_DEFECT_HEARTBEAT_NULL, FENCE_ROW_UNKNOWN, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene scene;
+
+        scene_init(&scene);
+        scene_at(&scene, 2 * S);
+        scene_read(&scene, ROW_BROKEN, 1 * S, 0);
+        scene.facts.election.defect = cases[i].defect;
+        scene_decide(&scene);
+        assert_int_equal(scene.plan.rule, RULE_ROW_BROKEN);
+        assert_int_equal(scene.plan.order.row, cases[i].row);
+        assert_true(scene.plan.order.read_ns == cases[i].read_ns);
+        assert_int_equal(scene.plan.order.role, FENCE_ROLE_KEEP);
+        assert_true(scene.plan.not_covered & NOT_COVERED_UNARMED);
+    }
+}
+
 // A process that is down is no follower, whatever the row says.
 static void test_dead_is_no_follower(void **state)
 {
@@ -296,42 +334,48 @@ static void test_no_incarnation_is_not_alive(void **state)
 }
 
 // Answers that are missing now and then don't end the watch of a phantom, a gap in reads does.
+static const struct {
+    const char *name;
+    int64_t read_gap_ns;
+    bool rpc_lost;
+    bool leads_once;
+    bool fires;
+} watches[] = {
+    {"watched", 0, false, false, true},
+    {"every third answer lost", 0, true, false, true},
+    {"no read for 13 s", 13 * S, false, false, false},
+    {"no read for 12 s", 12 * S, false, false, true},
+    {"leads once", 0, false, true, false},
+};
+
+static void watch_phantom(struct scene *scene, size_t i)
+{
+    scene_init(scene);
+    scene_lead(scene, 0, 10 * S);
+    for (int64_t at = 11 * S; at <= 75 * S; at += S) {
+        bool lost = watches[i].rpc_lost && at / S % 3 == 0;
+
+        scene_at(scene, at);
+        scene->facts.rpc.answer = lost ? RPC_UNKNOWN : RPC_FOLLOWING;
+        if (watches[i].leads_once && at == 40 * S)
+            scene->facts.rpc.answer = RPC_LEADING;
+        scene->facts.rpc.incarnation = 3;
+        scene->facts.rpc.observed_at = scene->facts.now;
+        if (at < 30 * S || at >= 29 * S + watches[i].read_gap_ns)
+            scene_read(scene, ROW_OURS, at, at);
+        scene_decide(scene);
+    }
+}
+
 static void test_phantom_watch(void **state)
 {
-    static const struct {
-        const char *name;
-        int64_t read_gap_ns;
-        bool rpc_lost;
-        bool leads_once;
-        bool fires;
-    } cases[] = {
-        {"watched", 0, false, false, true},
-        {"every third answer lost", 0, true, false, true},
-        {"no read for 13 s", 13 * S, false, false, false},
-        {"no read for 12 s", 12 * S, false, false, true},
-        {"leads once", 0, false, true, false},
-    };
-
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < sizeof(watches) / sizeof(watches[0]); i++) {
         struct scene scene;
 
-        scene_init(&scene);
-        scene_lead(&scene, 0, 10 * S);
-        for (int64_t at = 11 * S; at <= 75 * S; at += S) {
-            bool lost = cases[i].rpc_lost && at / S % 3 == 0;
-            bool leads = cases[i].leads_once && at == 40 * S;
-
-            scene_at(&scene, at);
-            scene.facts.rpc.answer = lost ? RPC_UNKNOWN : leads ? RPC_LEADING : RPC_FOLLOWING;
-            scene.facts.rpc.incarnation = 3;
-            scene.facts.rpc.observed_at = scene.facts.now;
-            if (at < 30 * S || at >= 29 * S + cases[i].read_gap_ns)
-                scene_read(&scene, ROW_OURS, at, at);
-            scene_decide(&scene);
-        }
-        if ((scene.plan.rule == RULE_PHANTOM_LEADER) != cases[i].fires)
-            fail_msg("%s: %s", cases[i].name, rule_name(scene.plan.rule));
+        watch_phantom(&scene, i);
+        if ((scene.plan.rule == RULE_PHANTOM_LEADER) != watches[i].fires)
+            fail_msg("%s: %s", watches[i].name, rule_name(scene.plan.rule));
     }
 }
 
@@ -361,6 +405,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_not_alone),
     cmocka_unit_test(test_identity_of_an_old_read),
     cmocka_unit_test(test_twin_has_to_renew),
+    cmocka_unit_test(test_missing_relation_is_no_row),
     cmocka_unit_test(test_dead_is_no_follower),
     cmocka_unit_test(test_standing_heartbeat_ends_the_watch),
     cmocka_unit_test(test_phantom_watch),
