@@ -10,33 +10,10 @@
 
 #include "base/clock.h"
 
-#define ANSWER_MAX (1024 * 1024) // bytes
-#define CHUNK      4096
-#define NAME_SIZE  48
-
-static int connect_to(const char *path, int *ret_fd, struct err *err)
-{
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    int fd = -1;
-    int saved = 0;
-
-    if (strlen(path) >= sizeof(addr.sun_path))
-        return err_set(err, ERR_INVALID, 0, "socket path %.120s is too long: at most %zu bytes",
-                       path, sizeof(addr.sun_path) - 1);
-    memcpy(addr.sun_path, path, strlen(path) + 1);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return err_set(err, ERR_TRANSIENT, errno, "no socket: %m");
-    if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) == 0) {
-        *ret_fd = fd;
-        return 0;
-    }
-    saved = errno;
-    close(fd);
-    errno = saved;
-    return err_set(err, saved == EACCES ? ERR_DENIED : ERR_TRANSIENT, saved,
-                   "no agent answers at %.120s: %m (is it running? is --socket right?)", path);
-}
+#define ANSWER_MAX       (1024 * 1024) // bytes
+#define CHUNK            4096
+#define CONNECT_AGAIN_MS 10
+#define NAME_SIZE        48
 
 // Waits until `fd` is ready for `events` or the deadline has come.
 static int wait_for(int fd, short events, struct instant deadline, struct err *err)
@@ -50,6 +27,42 @@ static int wait_for(int fd, short events, struct instant deadline, struct err *e
     if (n > 0 || (n < 0 && errno == EINTR))
         return 0;
     return err_set(err, ERR_TRANSIENT, ETIMEDOUT, "the agent did not answer in time");
+}
+
+// A unix socket that has no room for one more connection says EAGAIN, and poll can't wait for
+// room.
+static int connect_until(int fd, const struct sockaddr_un *addr, struct instant deadline)
+{
+    while (connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) != 0) {
+        if ((errno != EAGAIN && errno != EINTR) || instant_reached(clock_now(), deadline))
+            return -1;
+        (void)poll(NULL, 0, CONNECT_AGAIN_MS);
+    }
+    return 0;
+}
+
+static int connect_to(const char *path, struct instant deadline, int *ret_fd, struct err *err)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    int fd = -1;
+    int saved = 0;
+
+    if (strlen(path) >= sizeof(addr.sun_path))
+        return err_set(err, ERR_INVALID, 0, "socket path %.120s is too long: at most %zu bytes",
+                       path, sizeof(addr.sun_path) - 1);
+    memcpy(addr.sun_path, path, strlen(path) + 1);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return err_set(err, ERR_TRANSIENT, errno, "no socket: %m");
+    if (connect_until(fd, &addr, deadline) == 0) {
+        *ret_fd = fd;
+        return 0;
+    }
+    saved = errno;
+    close(fd);
+    errno = saved;
+    return err_set(err, saved == EACCES ? ERR_DENIED : ERR_TRANSIENT, saved,
+                   "no agent answers at %.120s: %m (is it running? is --socket right?)", path);
 }
 
 static int send_all(int fd, const char *data, size_t len, struct instant deadline,
@@ -101,7 +114,7 @@ int client_ask(const char *socket_path, const char *request, int64_t timeout_ns,
     int fd = -1;
     int r = 0;
 
-    if (connect_to(socket_path, &fd, err) < 0)
+    if (connect_to(socket_path, deadline, &fd, err) < 0)
         return -1;
     r = send_all(fd, request, strlen(request), deadline, err);
     if (r == 0)
