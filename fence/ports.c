@@ -4,7 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include "fence/diag.h"
 
 #define STATE_LISTEN  0x0a
 #define TABLE_MAX     ((size_t)16 << 20) // 100,000 sockets; more would stall the loop
@@ -153,7 +156,7 @@ static bool read_table(const char *path, const struct ports_wanted *wanted,
     return n == 0 && ports_end(&table, ret_listening);
 }
 
-uint32_t ports_read(const struct ports_wanted *wanted)
+uint32_t ports_read_proc(const struct ports_wanted *wanted)
 {
     uint32_t v4 = 0;
     uint32_t v6 = 0;
@@ -165,14 +168,59 @@ uint32_t ports_read(const struct ports_wanted *wanted)
     return SHIM_PORTS_KNOWN | v4 | v6;
 }
 
-uint32_t ports_read_stable(const struct ports_wanted *wanted, uint32_t before)
+// ---- socket monitor
+
+struct listeners {
+    const struct ports_wanted *wanted;
+    uint32_t bits;
+};
+
+static void note_listener(uint16_t port, void *arg)
 {
-    uint32_t now = ports_read(wanted);
+    struct listeners *listeners = arg;
+
+    listeners->bits |= bit_of(listeners->wanted, port);
+}
+
+void ports_open(struct ports_reader *reader, const struct ports_wanted *wanted)
+{
+    *reader = (struct ports_reader){.wanted = *wanted,
+                                    .has_ipv6 = access("/proc/net/tcp6", F_OK) == 0,
+                                    .diag_fd = diag_open()};
+}
+
+void ports_close(struct ports_reader *reader)
+{
+    if (reader->diag_fd >= 0)
+        (void)close(reader->diag_fd);
+    reader->diag_fd = -1;
+}
+
+uint32_t ports_read(struct ports_reader *reader)
+{
+    struct listeners found = {.wanted = &reader->wanted};
+
+    if (reader->diag_fd >= 0 &&
+        diag_listeners(reader->diag_fd, ++reader->seq, AF_INET, note_listener, &found) &&
+        (!reader->has_ipv6 ||
+         diag_listeners(reader->diag_fd, ++reader->seq, AF_INET6, note_listener, &found)))
+        return SHIM_PORTS_KNOWN | found.bits;
+    // Not answered, or not in full. What is left of that answer must not meet the next
+    // question.
+    ports_close(reader);
+    found.bits = ports_read_proc(&reader->wanted);
+    reader->diag_fd = diag_open();
+    return found.bits;
+}
+
+uint32_t ports_read_stable(struct ports_reader *reader, uint32_t before)
+{
+    uint32_t now = ports_read(reader);
 
     // Seen open in any of the reads is open. One that is not understood leaves it unknown.
     for (int i = 0; i < CLOSED_REREAD && (now & SHIM_PORTS_KNOWN) && (before & ~now) != 0;
          i++) {
-        uint32_t again = ports_read(wanted);
+        uint32_t again = ports_read(reader);
         now = again & SHIM_PORTS_KNOWN ? now | again : 0;
     }
     return now;

@@ -109,12 +109,12 @@ int prepare(struct run *run, struct err *err)
         sock_listen(&run->sock, options->socket_path, options->peer_uid, err) < 0 ||
         prepare_signals(run, err) < 0)
         return -1;
+    ports_open(&run->ports, &options->ports);
     hide_secrets(run);
     locked = lock_memory();
     if (locked)
         run->memory.status.flags |= SHIM_MEMORY_LOCKED;
     run->published = run->memory.status;
-    run->send_status = true; // writes the state file in the first turn
     fence_log(FENCE_LOG_INFO, "metafence-run started",
               "version=%s pid=%d memory_locked=%d ttl_ms=%lld host_id=%s", METAFENCE_VERSION,
               getpid(), locked, (long long)(options->shim.ttl_ns / NS_PER_MS),

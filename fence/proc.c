@@ -85,15 +85,15 @@ static pid_t pid_of(const char *name)
     return *name == '\0' ? pid : 0;
 }
 
-int proc_each(proc_fn *fn, void *arg)
+// Calls fn for each entry of the directory that is a number.
+static int each_number(const char *path, char *entries, size_t size, proc_fn *fn, void *arg)
 {
-    static char entries[32768]; // opendir would allocate
     ssize_t n = 0;
-    int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd < 0)
         return -1;
-    while ((n = getdents64(fd, entries, sizeof(entries))) > 0) {
+    while ((n = getdents64(fd, entries, size)) > 0) { // opendir would allocate
         for (ssize_t at = 0; at < n;) {
             const struct dirent64 *entry = (const void *)(entries + at);
             pid_t pid = pid_of(entry->d_name);
@@ -104,4 +104,55 @@ int proc_each(proc_fn *fn, void *arg)
     }
     (void)close(fd);
     return n < 0 ? -1 : 0;
+}
+
+int proc_each(proc_fn *fn, void *arg)
+{
+    static char entries[32768] __attribute__((aligned(16)));
+
+    return each_number("/proc", entries, sizeof(entries), fn, arg);
+}
+
+struct family {
+    pid_t parent;
+    proc_fn *fn;
+    void *arg;
+};
+
+static void call_if_child(pid_t pid, void *arg)
+{
+    const struct family *family = arg;
+    struct proc_stat stat = {0};
+
+    if (proc_stat_read(pid, &stat) && stat.parent == family->parent)
+        family->fn(pid, family->arg);
+}
+
+static void each_child_of_thread(pid_t thread, void *arg)
+{
+    static char text[65536];
+    const struct family *family = arg;
+    const char *p = text;
+    uint64_t pid = 0;
+    char path[64];
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", family->parent, thread);
+    if (proc_read(path, text, sizeof(text)) <= 0)
+        return;
+    while (take_number(&p, &pid))
+        family->fn((pid_t)pid, family->arg);
+}
+
+void proc_each_child(pid_t pid, proc_fn *fn, void *arg)
+{
+    static char threads[32768] __attribute__((aligned(16)));
+    struct family family = {.parent = pid, .fn = fn, .arg = arg};
+    char path[64];
+
+    if (access("/proc/thread-self/children", F_OK) != 0) {
+        (void)proc_each(call_if_child, &family); // a kernel without CONFIG_PROC_CHILDREN
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    (void)each_number(path, threads, sizeof(threads), each_child_of_thread, &family);
 }

@@ -26,5 +26,10 @@ bool proc_stat_parse(const char *text, struct proc_stat *ret);
 typedef void proc_fn(pid_t pid, void *arg);
 int proc_each(proc_fn *fn, void *arg);
 
+// Calls fn for each child of each thread of pid, zombies included: from
+// /proc/PID/task/TID/children where the kernel has it, else by looking at the parent of every
+// process.
+void proc_each_child(pid_t pid, proc_fn *fn, void *arg);
+
 // At most size - 1 bytes of the file and a NUL. Returns the length, or -1: gone or unreadable.
 ssize_t proc_read(const char *path, char *buf, size_t size);

@@ -165,8 +165,8 @@ struct fence_status {
     int64_t engaged_ns; // when engagement was seen; 0: not engaged
     uint32_t permit;    // enum fence_role: FOLLOWER, LEADER or KEEP (never permitted)
     uint32_t hold;      // enum shim_hold
-    // When metafence-run kills by itself (a pause included); once killing: since when the
-    // process had to be dead; 0: no deadline.
+    // When metafence-run kills by itself (a pause included); once killing: when the process has
+    // to be dead; 0: no deadline.
     int64_t deadline_ns;
     int64_t hold_until_ns; // latest end of the hold without further news; INT64_MAX: no bound
                            // (Manual)

@@ -38,6 +38,7 @@ static bool is_news(const struct fence_status *before, const struct fence_status
 
     then.written_ns = now.written_ns = 0;
     then.checksum = now.checksum = 0;
+    then.order_seq = now.order_seq = 0;
     return memcmp(&then, &now, sizeof(now)) != 0;
 }
 
@@ -61,21 +62,23 @@ static void publish(struct run *run)
 {
     struct fence_status *status = &run->memory.status;
     bool news = is_news(&run->published, status);
+    bool asked = sock_is_asked(&run->sock);
     int dropped = 0;
 
-    if (!news && !run->send_status && instant_before(run->now, run->rewrite_at))
+    if (!news && !asked && instant_before(run->now, run->rewrite_at))
         return;
     status->written_ns = run->now.ns;
     fence_status_seal(status);
-    write_state(run);
-    run->rewrite_at = instant_add(run->now, REWRITE_NS);
-    if (news || run->send_status)
-        dropped = sock_send(&run->sock, status);
+    // The file first: who hears of it from us may look there.
+    if (news || instant_reached(run->now, run->rewrite_at)) {
+        write_state(run);
+        run->rewrite_at = instant_add(run->now, REWRITE_NS);
+    }
+    dropped = sock_send(&run->sock, status, news);
     if (dropped > 0)
         fence_log(FENCE_LOG_WARN, "a peer that does not read was dropped", "count=%d", dropped);
     edges_log(&run->published, status);
     run->published = *status;
-    run->send_status = false;
 }
 
 // ---- observation
@@ -90,7 +93,7 @@ static void observe_ports(struct run *run)
     }
     if (instant_before(run->now, run->sample_at))
         return;
-    run->facts.ports = ports_read_stable(&run->options->ports, run->facts.ports);
+    run->facts.ports = ports_read_stable(&run->ports, run->facts.ports);
     run->sample_at = instant_add(run->now, SAMPLE_NS);
     failed = !(run->facts.ports & SHIM_PORTS_KNOWN);
     if (failed != run->ports_failed)
@@ -155,9 +158,7 @@ static void observe_connections(struct run *run)
 {
     struct err err = {0};
 
-    if (sock_accept(&run->sock, &err) >= 0)
-        run->send_status = true; // the newcomer reads it before it orders anything
-    else if (err.kind == ERR_DENIED)
+    if (sock_accept(&run->sock, &err) < 0 && err.kind == ERR_DENIED)
         log_garbage(run, &err);
 }
 
@@ -175,7 +176,6 @@ static void observe_peer(struct run *run, int fd)
     case SOCK_INPUT_ORDER: break;
     }
     shim_take_order(&run->options->shim, &run->memory, &order, run->now);
-    run->send_status = true;
     run->sample_at = run->now;
 }
 
@@ -193,28 +193,28 @@ static void sweep(struct run *run)
 
 static void act_on_life(struct run *run, const struct shim_plan *plan)
 {
+    const struct fence_status *status = &run->memory.status;
     bool left_behind = is_alive(run) && run->end.root_ended;
+    bool begins = run->kill_round == 0;
 
     if (plan->forward_term)
         forward(run, run->term_signal);
     if (!plan->kill && !left_behind)
         return;
-    if (run->kill_round == 0) {
+    if (begins) {
         run->kill_gap_ns = KILL_FIRST_NS;
         run->kill_at = run->now;
     }
     sweep(run);
-    if (run->kill_round != 1)
-        return;
     // After the deed: a line can wait, a kill cannot.
-    if (plan->kill)
+    if (begins && plan->kill)
         fence_log(FENCE_LOG_WARN, "killing meta",
                   "incarnation=%llu reason=%s deadline_boot_ns=%lld",
-                  (unsigned long long)run->memory.status.incarnation,
-                  fence_reason_name(plan->reason), (long long)run->memory.status.deadline_ns);
-    else
+                  (unsigned long long)status->incarnation, fence_reason_name(plan->reason),
+                  (long long)run->memory.kill_deadline_ns);
+    else if (begins)
         fence_log(FENCE_LOG_WARN, "meta ended and left processes behind: killing them",
-                  "incarnation=%llu", (unsigned long long)run->memory.status.incarnation);
+                  "incarnation=%llu", (unsigned long long)status->incarnation);
 }
 
 // Returns 0, or -1 after a logged error.

@@ -29,13 +29,13 @@ struct run {
     int signal_fd;
     int timer_fd;
     int state_fd;
+    struct ports_reader ports;
     struct sock sock;
     struct instant wake_at;
     struct instant sample_at;
     struct instant rewrite_at;
 
     struct fence_status published; // as last written and sent
-    bool send_status;              // though nothing changed: a newcomer or an answered order
     bool state_failed;
     bool ports_failed;
     unsigned long long garbage;

@@ -182,8 +182,7 @@ static void decide_living(const struct shim_config *config, const struct shim_fa
         memory->kill_reason = reason;
         memory->kill_decided = facts->now;
         memory->kill_deadline_ns = status->deadline_ns;
-        if (status->deadline_ns == 0 || status->deadline_ns > facts->now.ns)
-            status->deadline_ns = facts->now.ns;
+        status->deadline_ns = instant_add(facts->now, config->kill_budget_ns).ns;
     }
     plan->kill = memory->kill_sent;
     plan->reason = memory->kill_reason;

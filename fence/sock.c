@@ -129,7 +129,8 @@ int sock_accept(struct sock *sock, struct err *err)
                        who.pid, who.uid, sock->peer_uid);
     }
     place = find_place(sock);
-    *place = (struct sock_peer){.fd = fd, .id = ++sock->last_id, .pid = who.pid};
+    *place = (struct sock_peer){
+        .fd = fd, .id = ++sock->last_id, .wants_status = true, .pid = who.pid};
     return fd;
 }
 
@@ -176,27 +177,49 @@ enum sock_input sock_receive(struct sock *sock, int fd, struct fence_order *ret_
         return SOCK_INPUT_IGNORED;
     peer->has_ordered = true;
     peer->last_seq = ret_order->seq;
+    peer->wants_status = true;
     return SOCK_INPUT_ORDER;
 }
 
-int sock_send(struct sock *sock, const struct fence_status *status)
+// Returns false if the peer does not read.
+static bool send_one(struct sock_peer *peer, const struct fence_status *status)
 {
     struct fence_status own = *status;
+
+    peer->wants_status = false;
+    own.order_seq = peer->last_seq;
+    fence_status_seal(&own);
+    if (send(peer->fd, &own, sizeof(own), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+        return true;
+    if (errno == EAGAIN)
+        return false;
+    // It has closed. Not dropped here: its last order may still wait to be read.
+    peer->is_shut = true;
+    return true;
+}
+
+int sock_send(struct sock *sock, const struct fence_status *status, bool is_news)
+{
     int dropped = 0;
 
     for (size_t i = 0; i < SOCK_PEERS_MAX; i++) {
         struct sock_peer *peer = &sock->peers[i];
-        if (peer->fd < 0)
+        if (peer->fd < 0 || peer->is_shut || !(is_news || peer->wants_status))
             continue;
-        own.order_seq = peer->last_seq;
-        fence_status_seal(&own);
-        if (send(peer->fd, &own, sizeof(own), MSG_DONTWAIT | MSG_NOSIGNAL) !=
-            (ssize_t)sizeof(own)) {
+        if (!send_one(peer, status)) {
             drop(peer);
             dropped++;
         }
     }
     return dropped;
+}
+
+bool sock_is_asked(const struct sock *sock)
+{
+    for (size_t i = 0; i < SOCK_PEERS_MAX; i++)
+        if (sock->peers[i].fd >= 0 && sock->peers[i].wants_status)
+            return true;
+    return false;
 }
 
 bool sock_has_agent(const struct sock *sock)

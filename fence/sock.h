@@ -21,6 +21,8 @@ struct sock_peer {
     uint64_t id; // counts connections
     uint64_t last_seq;
     bool has_ordered;
+    bool wants_status; // it has just connected or ordered
+    bool is_shut;      // it takes no more; what it sent before is still read
     pid_t pid;
 };
 
@@ -59,9 +61,12 @@ int sock_accept(struct sock *sock, struct err *err);
 enum sock_input sock_receive(struct sock *sock, int fd, struct fence_order *ret_order,
                              struct err *err);
 
-// Sends the status to everybody (each with its own order_seq); a peer that does not read is
-// dropped. Returns how many were dropped.
-int sock_send(struct sock *sock, const struct fence_status *status);
+// Sends the status (with the peer's own order_seq) to everybody if it is news, else to those
+// who wait for an answer. A peer that does not read is dropped; returns how many were.
+int sock_send(struct sock *sock, const struct fence_status *status, bool is_news);
+
+// Somebody waits for an answer.
+bool sock_is_asked(const struct sock *sock);
 
 // Somebody is connected who has ordered.
 bool sock_has_agent(const struct sock *sock);

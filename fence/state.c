@@ -43,6 +43,13 @@ int state_open(const char *path, int *ret_fd, struct fence_status *ret_left, boo
                        path);
     }
     *ret_has_left = read_status(fd, ret_left, &ignored) == 0;
+    // What is no status would stay behind the one that is written.
+    if (!*ret_has_left && ftruncate(fd, 0) < 0) {
+        int code = errno;
+        (void)close(fd);
+        return err_set(err, ERR_DENIED, code, "--state %.150s: %s", path,
+                       strerrorname_np(code));
+    }
     *ret_fd = fd;
     return 0;
 }
@@ -51,7 +58,7 @@ int state_write(int fd, const struct fence_status *status, struct err *err)
 {
     ssize_t n = pwrite(fd, status, sizeof(*status), 0);
 
-    if (n == (ssize_t)sizeof(*status) && ftruncate(fd, (off_t)sizeof(*status)) == 0)
+    if (n == (ssize_t)sizeof(*status))
         return 0;
     return err_set(err, ERR_TRANSIENT, n < 0 ? errno : ENOSPC, "write of the state file: %s",
                    strerrorname_np(n < 0 ? errno : ENOSPC));

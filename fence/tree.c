@@ -10,63 +10,36 @@
 
 #include "fence/proc.h"
 
-#define PROCESSES_MAX  32768 // of the PID namespace; those beyond are met in the next rounds
+#define PROCESSES_MAX  32768 // at a time; those beyond are met in the next rounds
 #define PATIENT_ROUNDS 3
 
-struct process {
-    pid_t pid;
-    pid_t parent;
-    bool is_ours;
-};
-
+// Processes whose children are still to be found. Static: nothing is allocated while we kill.
 static struct {
-    struct process list[PROCESSES_MAX];
+    pid_t list[PROCESSES_MAX];
     size_t count;
-} seen;
+} found;
 
 int tree_adopt(void)
 {
     return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
 
-static void note_process(pid_t pid, void *arg)
+// SIGKILL to each child of the thread, and note it for its own children. It cannot be somebody
+// else by now: a pid below us is not given away before it is reaped.
+static void kill_children(pid_t child, void *arg)
 {
-    struct proc_stat stat = {0};
-
     (void)arg;
-    if (seen.count == PROCESSES_MAX || !proc_stat_read(pid, &stat))
-        return;
-    // A zombie needs no signal, but its children do.
-    seen.list[seen.count++] = (struct process){.pid = pid, .parent = stat.parent};
+    (void)kill(child, SIGKILL);
+    if (found.count < PROCESSES_MAX)
+        found.list[found.count++] = child;
 }
 
-static bool is_ours(pid_t pid)
-{
-    for (size_t i = 0; i < seen.count; i++)
-        if (seen.list[i].pid == pid)
-            return seen.list[i].is_ours;
-    return false;
-}
-
-// Marks and kills the descendants of self, each once: parents mostly come before their
-// children, so a second pass rarely finds anything.
 static void kill_descendants(pid_t self)
 {
-    bool found = true;
-
-    while (found) {
-        found = false;
-        for (size_t i = 0; i < seen.count; i++) {
-            struct process *process = &seen.list[i];
-            if (process->is_ours || (process->parent != self && !is_ours(process->parent)))
-                continue;
-            process->is_ours = true;
-            found = true;
-            // It cannot be somebody else by now: a pid below us is not given away before we
-            // reap.
-            (void)kill(process->pid, SIGKILL);
-        }
-    }
+    found.count = 0;
+    proc_each_child(self, kill_children, NULL);
+    for (size_t i = 0; i < found.count; i++)
+        proc_each_child(found.list[i], kill_children, NULL);
 }
 
 void tree_kill(pid_t root, unsigned round)
@@ -77,9 +50,7 @@ void tree_kill(pid_t root, unsigned round)
         (void)kill(root, SIGKILL);
         (void)kill(-root, SIGKILL);
     }
-    seen.count = 0;
-    if (proc_each(note_process, NULL) == 0)
-        kill_descendants(self);
+    kill_descendants(self);
     // Last, because it also ends what others run in this container, a probe or a shell.
     if (self == 1 && round >= PATIENT_ROUNDS)
         (void)kill(-1, SIGKILL);

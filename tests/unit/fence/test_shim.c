@@ -242,11 +242,12 @@ static const struct life lives[] = {
     {"nor is it done when the pause ends, if nobody repeats it",
      {KILL(SUPERSEDED), .pause_end_ns = S(200)},
      .now_ns = S(201)},
-    {"paused: a manual fence is done",
-     {KILL(MANUAL), .pause_end_ns = S(200)},
-     .now_ns = S(150),
-     .killed = FENCE_REASON_MANUAL,
-     .deadline_ns = S(110)},
+    {
+        "paused: a manual fence is done",
+        {KILL(MANUAL), .pause_end_ns = S(200)},
+        .now_ns = S(150),
+        .killed = FENCE_REASON_MANUAL,
+    },
     {"paused: latched superseded waits",
      {.flags = ARMED | FENCE_ORDER_ENGAGED | FENCE_ORDER_SUPERSEDED, .pause_end_ns = S(200)},
      .now_ns = S(200) - 1,
@@ -264,40 +265,45 @@ static const struct life lives[] = {
      .engaged_s = 120,
      .now_ns = S(120),
      .killed = FENCE_REASON_SUPERSEDED,
-     .deadline_ns = S(120),
      .agent_gone = true},
-    {"order: superseded",
-     {KILL(SUPERSEDED)},
-     .now_ns = S(111),
-     .killed = FENCE_REASON_SUPERSEDED,
-     .deadline_ns = S(110)},
-    {"order: twin",
-     {KILL(TWIN_IDENTITY)},
-     .now_ns = S(111),
-     .killed = FENCE_REASON_TWIN_IDENTITY,
-     .deadline_ns = S(110)},
-    {"order: database replaced",
-     {KILL(DATABASE_REPLACED)},
-     .now_ns = S(111),
-     .killed = FENCE_REASON_DATABASE_REPLACED,
-     .deadline_ns = S(110)},
-    {"order: phantom",
-     {KILL(PHANTOM_LEADER)},
-     .now_ns = S(111),
-     .killed = FENCE_REASON_PHANTOM_LEADER,
-     .deadline_ns = S(110)},
-    {"order: lease expired",
-     {KILL(LEASE_EXPIRED)},
-     .now_ns = S(111),
-     .killed = FENCE_REASON_LEASE_EXPIRED,
-     .deadline_ns = S(110)},
-    {"a kill cannot be taken back",
-     {KILL(SUPERSEDED)},
-     .order2 = {FOLLOWER_ARMED},
-     .order2_s = 111,
-     .now_ns = S(112),
-     .killed = FENCE_REASON_SUPERSEDED,
-     .deadline_ns = S(110)},
+    {
+        "order: superseded",
+        {KILL(SUPERSEDED)},
+        .now_ns = S(111),
+        .killed = FENCE_REASON_SUPERSEDED,
+    },
+    {
+        "order: twin",
+        {KILL(TWIN_IDENTITY)},
+        .now_ns = S(111),
+        .killed = FENCE_REASON_TWIN_IDENTITY,
+    },
+    {
+        "order: database replaced",
+        {KILL(DATABASE_REPLACED)},
+        .now_ns = S(111),
+        .killed = FENCE_REASON_DATABASE_REPLACED,
+    },
+    {
+        "order: phantom",
+        {KILL(PHANTOM_LEADER)},
+        .now_ns = S(111),
+        .killed = FENCE_REASON_PHANTOM_LEADER,
+    },
+    {
+        "order: lease expired",
+        {KILL(LEASE_EXPIRED)},
+        .now_ns = S(111),
+        .killed = FENCE_REASON_LEASE_EXPIRED,
+    },
+    {
+        "a kill cannot be taken back",
+        {KILL(SUPERSEDED)},
+        .order2 = {FOLLOWER_ARMED},
+        .order2_s = 111,
+        .now_ns = S(112),
+        .killed = FENCE_REASON_SUPERSEDED,
+    },
     {"a kill for another incarnation kills nobody",
      {KILL(SUPERSEDED)},
      .other_incarnation = true,
@@ -392,15 +398,20 @@ static void test_lives(void **state)
         struct shim_memory memory = {0};
         struct shim_plan plan = live(life, &memory);
         bool held = memory.status.flags & SHIM_SILENCE_HELD;
+        int64_t deadline_ns = plan.kill ? memory.kill_deadline_ns : memory.status.deadline_ns;
 
         if (plan.kill != (life->killed != FENCE_REASON_NONE) || plan.reason != life->killed ||
-            memory.status.deadline_ns != life->deadline_ns || held != life->held || plan.start)
+            deadline_ns != life->deadline_ns || held != life->held || plan.start)
             fail_msg("%s: kill %d for %s (want %s), deadline %lld (want %lld), held %d",
                      life->name, plan.kill, fence_reason_name(plan.reason),
-                     fence_reason_name(life->killed), (long long)memory.status.deadline_ns,
+                     fence_reason_name(life->killed), (long long)deadline_ns,
                      (long long)life->deadline_ns, held);
-        if (plan.kill)
+        if (plan.kill) {
             reasons_seen |= 1U << plan.reason;
+            // Probes fail once the budget of the kill is used up, not before.
+            assert_int_equal(memory.status.deadline_ns,
+                             memory.kill_decided.ns + NS_PER_SEC / 2);
+        }
         // Nobody has to guess when to look again.
         if (!plan.kill && memory.status.deadline_ns != 0)
             assert_true(plan.wake_at.ns <= memory.status.deadline_ns);
