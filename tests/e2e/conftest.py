@@ -13,6 +13,7 @@ from harness import Cluster, Lab, results
 from harness.lab import clean_after_crashes
 from harness.logs import LineFile
 from harness.paths import metafence, metafence_run, metasim, postgres_bin
+from harness.waiting import Starvation
 from scenario import Case
 
 
@@ -88,6 +89,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+STARVATION = Starvation()
 FAILED = pytest.StashKey[bool]()
 
 
@@ -95,10 +97,11 @@ FAILED = pytest.StashKey[bool]()
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")
     lab = Lab(name[:32])
+    STARVATION.worst = 0.0
     yield lab
     failed = request.node.stash.get(FAILED, True)
     if failed:
-        print(f"logs are kept in {lab.dir}")
+        print(f"logs are kept in {lab.dir}; the machine let us wait up to {STARVATION.worst:.2f} s for a CPU")
         for path in sorted(lab.dir.glob("*/*.log")):
             print(f"--- {path}", *LineFile(path).tail(12), sep="\n")
     lab.close(keep_logs=failed)

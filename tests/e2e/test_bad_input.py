@@ -54,7 +54,8 @@ def test_empty_table(cluster: Make) -> None:
         for _ in range(5):
             made.postgres.sql("DELETE FROM election_leader")
             wait_for("the row is there again", lambda: made.owner() is pod, made.ttl)
-            wait_for("two renewals later", lambda n=renewals(pod): renewals(pod) >= n + 2, made.ttl)
+            wanted = renewals(pod) + 2
+            wait_for("two renewals later", lambda: renewals(pod) >= wanted, made.ttl)
             pod.wait_status("leads", lambda s: s["rule"] == "Leader" and s["deadline_ms_left"] > 3000, 3)
 
 

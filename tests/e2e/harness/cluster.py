@@ -3,6 +3,7 @@
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from .lab import Lab
@@ -34,11 +35,12 @@ class Cluster:
         self.meta_flags, self.run_flags = meta_flags or [], run_flags or []
         self.postgres = Postgres(lab).create()
         self._install_witness()
+        self._witnesses: list[Path] = []  # also of pods that are gone
         self.pods = [self.new_pod(f"m{n + 1}") for n in range(pods)]
 
     def new_pod(self, name: str, advertise: str | None = None) -> Pod:
         """A pod that is not part of `pods` yet and not started."""
-        return Pod(
+        pod = Pod(
             self.lab,
             self.postgres,
             name,
@@ -48,6 +50,8 @@ class Cluster:
             self.run_flags,
             advertise,
         )
+        self._witnesses.append(pod.witness.path)
+        return pod
 
     def _install_witness(self) -> None:
         """The test's own record of renewals inside Postgres, independent of metafence's triggers."""
@@ -136,7 +140,7 @@ class Cluster:
 
     def witness(self) -> Verdict:
         """Judges all witness files by the database's record of renewals."""
-        return check_witness(self.postgres, self.profile.ttl_text, [p.witness.path for p in self.pods])
+        return check_witness(self.postgres, self.profile.ttl_text, [w for w in self._witnesses if w.exists()])
 
     def describe(self) -> str:
         try:

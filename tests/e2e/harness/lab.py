@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import time
+from functools import cache
 from pathlib import Path
 
 from .process import Process, adopt_orphans, descendants, signal_pid
@@ -14,10 +15,17 @@ from .process import Process, adopt_orphans, descendants, signal_pid
 PORT_FIRST, PORT_LAST, PORT_BLOCK = 25000, 29999, 20
 
 
+ROOM = 4 << 30  # bytes that all labs of a run may need
+
+
+@cache
 def root_dir() -> Path:
-    """Shared by all runs of this user."""
-    base = os.environ.get("METAFENCE_E2E_DIR", f"/tmp/metafence-e2e-{os.geteuid()}")
-    path = Path(base)
+    """Shared by all runs of this user. In memory where there is room: a disk that is busy with something
+    else must not decide a race against the lease."""
+    shm = Path("/dev/shm")
+    roomy = shm.is_dir() and os.access(shm, os.W_OK) and shutil.disk_usage(shm).free > ROOM
+    default = (shm if roomy else Path("/tmp")) / f"metafence-e2e-{os.geteuid()}"
+    path = Path(os.environ.get("METAFENCE_E2E_DIR", default))
     path.mkdir(mode=0o755, exist_ok=True)
     return path
 

@@ -24,7 +24,6 @@ listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
 fsync = off
 full_page_writes = off
-synchronous_commit = off
 shared_buffers = 16MB
 max_connections = 200
 wal_level = replica

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting for conditions, with a deadline and a message. The only place that sleeps."""
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -29,6 +30,22 @@ def wait_for(what: str, probe: Callable[[], T | None], timeout: float, every: fl
         if boot_ns() >= end:
             raise TimedOut(f"{what}: not within {timeout:g} s (last: {seen!r})")
         time.sleep(every)
+
+
+class Starvation:
+    """How long this machine kept a thread waiting that wanted to run: explains a lost race."""
+
+    PERIOD = 0.05
+
+    def __init__(self) -> None:
+        self.worst = 0.0
+        threading.Thread(target=self._measure, daemon=True).start()
+
+    def _measure(self) -> None:
+        while True:
+            before = boot_ns()
+            time.sleep(self.PERIOD)
+            self.worst = max(self.worst, (boot_ns() - before) / 1e9 - self.PERIOD)
 
 
 def hold(seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
