@@ -156,7 +156,7 @@ static bool is_inherited(const struct turn *turn)
     const struct election_fact *election = &turn->facts->election;
     struct instant latest = instant_max(election->sent_at, election->received_at);
 
-    if (!turn->status || turn->evidence || election->heartbeat_tag[0])
+    if (!turn->status || turn->evidence || fact_is_our_tag(turn, election->heartbeat_tag))
         return false;
     return instant_add(latest, -election->age_ns).ns < turn->status->started_ns;
 }

@@ -205,6 +205,35 @@ static void test_identity_of_an_old_read(void **state)
     assert_int_equal(scene.plan.rule, RULE_DATABASE_REPLACED);
 }
 
+// It leads under another spelling of its id and so does not renew (the row keeps a dead one's
+// heartbeat): others win when that heartbeat is ttl old, whenever it was that it began to lead.
+static void test_leads_without_renewing(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_init(&scene);
+    scene.facts.election.term_known = false;
+    scene.facts.fence.status.started_ns = SCENE_T0 + 1 * S;
+    for (int64_t at = 2 * S; at <= 12 * S; at += S) {
+        scene_at(&scene, at);
+        scene_read(&scene, ROW_OURS, at, -5 * S);
+        scene.facts.election.heartbeat_tag[0] = '\0';
+        scene_decide(&scene);
+        assert_int_equal(scene.plan.order.role, FENCE_ROLE_FOLLOWER);
+    }
+    scene_engage(&scene, 13 * S);
+    scene_at(&scene, 14 * S);
+    scene_read(&scene, ROW_OURS, 14 * S, -5 * S);
+    scene.facts.election.heartbeat_tag[0] = '\0';
+    scene_decide(&scene);
+    assert_int_equal(scene.plan.rule, RULE_UNKNOWN);
+    assert_true(scene.plan.order.deadline_ns == scene_deadline(&scene, -5 * S));
+    scene_at(&scene, 22500 * MS);
+    scene_decide(&scene);
+    assert_int_equal(scene.plan.rule, RULE_LEASE_EXPIRED);
+}
+
 // A foreign tag in a heartbeat that stands still may be a dead one's: a twin has to renew.
 static void test_twin_has_to_renew(void **state)
 {
@@ -404,6 +433,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_hold_does_not_stop_a_kill),
     cmocka_unit_test(test_not_alone),
     cmocka_unit_test(test_identity_of_an_old_read),
+    cmocka_unit_test(test_leads_without_renewing),
     cmocka_unit_test(test_twin_has_to_renew),
     cmocka_unit_test(test_missing_relation_is_no_row),
     cmocka_unit_test(test_dead_is_no_follower),

@@ -212,10 +212,10 @@ static void test_reads_out_of_order(void **state)
 // it.
 static void test_rewins_own_expired_row(void **state)
 {
-    static const char *const tags[] = {SCENE_TAG, ""};
+    static const char *const tags[] = {SCENE_TAG, "", "psql"};
 
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         struct scene scene;
 
         lead(&scene);
