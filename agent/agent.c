@@ -277,8 +277,8 @@ static int open_database(struct agent *agent, struct err *err)
     };
     if (resolver_new(agent->loop, &resolve, &agent->resolver, err) < 0)
         return err_wrap(err, "resolver");
-    if (pg_new(agent->loop, agent->resolver, &agent->pg_params, &pg_ops, agent, &agent->pg,
-               err) < 0)
+    const struct pg_net net = {agent->loop, agent->resolver, &agent->pg_params};
+    if (pg_new(&net, &pg_ops, agent, &agent->pg, err) < 0)
         return err_wrap(err, "postgres");
     if (election_new(agent->pg, &agent->election_config, &agent->election, err) < 0)
         return -1;

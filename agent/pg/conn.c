@@ -23,7 +23,6 @@ enum conn_state {
 };
 
 struct pg_conn {
-    struct loop *loop;
     const struct pg_params *params;
     unsigned attempt;
     const struct pg_conn_ops *ops;
@@ -317,6 +316,7 @@ int pg_password(const struct pg_params *params, char *buf, size_t size, struct e
 {
     const char *path = params->password_file;
     size_t len = 0;
+    bool is_broken = false;
     FILE *file = NULL;
 
     if (params->password || !path) {
@@ -330,35 +330,32 @@ int pg_password(const struct pg_params *params, char *buf, size_t size, struct e
     if (!file)
         return err_set(err, ERR_DENIED, errno, "password file %s: %m", path);
     len = fread(buf, 1, size, file);
-    if (ferror(file) || len == size) {
-        int code = ferror(file) ? errno : EFBIG;
-        (void)fclose(file);
-        return err_set(err, ERR_INVALID, code, "password file %s: %s", path,
-                       code == EFBIG ? "too long" : strerror(code));
-    }
+    is_broken = ferror(file) != 0;
     (void)fclose(file);
+    if (is_broken || len == size)
+        return err_set(err, ERR_INVALID, 0, "password file %s: %s", path,
+                       is_broken ? "cannot be read" : "too long");
     buf[len] = '\0';
     buf[strcspn(buf, "\r\n")] = '\0';
     return 0;
 }
 
-struct pg_conn *pg_conn_new(struct loop *loop, struct resolver *resolver,
-                            const struct pg_params *params, unsigned attempt,
+struct pg_conn *pg_conn_new(const struct pg_net *net, unsigned attempt,
                             const struct pg_conn_ops *ops, void *arg)
 {
+    const struct pg_params *params = net->params;
     struct pg_conn *conn = calloc(1, sizeof *conn);
     struct pg_fault fault = {.kind = PG_SILENT}; // our own file: no answer of Postgres
 
     if (!conn)
         abort();
-    conn->loop = loop;
     conn->params = params;
     conn->attempt = attempt;
     conn->ops = ops;
     conn->arg = arg;
     conn->state = CONN_RESOLVING;
-    conn->io = loop_io_new(loop, conn_on_io, conn);
-    conn->timer = loop_timer_new(loop, conn_on_timer, conn);
+    conn->io = loop_io_new(net->loop, conn_on_io, conn);
+    conn->timer = loop_timer_new(net->loop, conn_on_timer, conn);
     loop_timer_arm(conn->timer, params->connect_timeout_ns);
     if (pg_password(params, conn->password, sizeof conn->password, &fault.err) < 0)
         conn_fail(conn, &fault);
@@ -367,7 +364,7 @@ struct pg_conn *pg_conn_new(struct loop *loop, struct resolver *resolver,
     else
         // Half the time, so that the last good answer can still be tried when no server
         // replies.
-        conn->query = resolve_start(resolver, params->host, params->connect_timeout_ns / 2,
+        conn->query = resolve_start(net->resolver, params->host, params->connect_timeout_ns / 2,
                                     conn_on_resolved, conn);
     return conn;
 }

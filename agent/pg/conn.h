@@ -31,6 +31,13 @@ struct pg_params {
     bool listen; // LISTEN to SQL_CHANNEL where the server lets us
 };
 
+// What a connection runs on; all borrowed, and outlives it.
+struct pg_net {
+    struct loop *loop;
+    struct resolver *resolver;
+    const struct pg_params *params;
+};
+
 struct pg_conn;
 
 struct pg_conn_ops {
@@ -43,9 +50,8 @@ struct pg_conn_ops {
 };
 
 // Starts connecting. `attempt` counts the attempts so far and picks among several addresses of
-// a name. Never fails: errors come by `closed`. `ops`, `params` and `resolver` are borrowed.
-struct pg_conn *pg_conn_new(struct loop *loop, struct resolver *resolver,
-                            const struct pg_params *params, unsigned attempt,
+// a name. Never fails: errors come by `closed`. `net` is copied, `ops` and `arg` are borrowed.
+struct pg_conn *pg_conn_new(const struct pg_net *net, unsigned attempt,
                             const struct pg_conn_ops *ops, void *arg);
 // Closes without calling back. Accepts NULL.
 void pg_conn_free(struct pg_conn *conn);

@@ -26,10 +26,12 @@ static int table_split(const char *table, char ret_schema[ELECTION_TABLE_SIZE],
 
     for (const char *at = table; *at; at++)
         is_good = is_good && (is_name_char(*at) || at == dot);
-    if (!is_good)
-        return err_set(err, ERR_INVALID, 0,
-                       "table name \"%s\": expected [schema.]name of letters, digits and _",
-                       table);
+    if (!is_good) {
+        (void)err_set(err, ERR_INVALID, 0,
+                      "table name \"%s\": expected [schema.]name of letters, digits and _",
+                      table);
+        return -1;
+    }
     (void)snprintf(ret_schema, ELECTION_TABLE_SIZE, "%.*s", (int)schema_len, table);
     (void)snprintf(ret_name, ELECTION_TABLE_SIZE, "%s", name);
     return 0;

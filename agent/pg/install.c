@@ -83,40 +83,43 @@ static int check_creator(struct admin *admin, struct err *err)
 // As RisingWave creates it. Metas that start for the first time at this very moment may collide
 // with it as they do with each other (they abort and are restarted): so it is one statement,
 // and only when it is missing.
-static int ensure_leader(struct admin *admin, struct err *err)
+static int create_leader(struct admin *admin, struct err *err)
 {
-    bool exists = false;
+    const char *meta_role = admin->options->meta_role;
     struct buf sql = {0};
-    char *role = NULL;
     int rc = 0;
 
-    if (leader_exists(admin, &exists, err) < 0 || exists)
-        return exists ? 0 : -1;
-    if (check_creator(admin, err) < 0)
-        return -1;
     buf_printf(&sql,
-               "CREATE TABLE IF NOT EXISTS %s (service VARCHAR, id VARCHAR, last_heartbeat "
-               "TIMESTAMPTZ,"
-               " PRIMARY KEY (service))",
+               "CREATE TABLE IF NOT EXISTS %s (service VARCHAR, id VARCHAR, last_heartbeat"
+               " TIMESTAMPTZ, PRIMARY KEY (service))",
                admin->table);
-    if (admin->options->meta_role) {
-        role = PQescapeIdentifier(admin->pq, admin->options->meta_role,
-                                  strlen(admin->options->meta_role));
+    if (meta_role) {
+        char *role = PQescapeIdentifier(admin->pq, meta_role, strlen(meta_role));
         buf_printf(&sql, ";ALTER TABLE %s OWNER TO %s", admin->table, role ? role : "\"\"");
         PQfreemem(role);
     }
     rc = admin_run_locked(admin, "create the leader table", buf_str(&sql), err);
     buf_done(&sql);
-    if (rc < 0 &&
-        (strcmp(admin->sqlstate, "23505") == 0 || strcmp(admin->sqlstate, "42P07") == 0)) {
-        // A meta was faster.
-        if (leader_exists(admin, &exists, err) < 0)
-            return -1;
-        rc = exists ? 0 : rc;
-    }
-    if (rc == 0)
-        admin_say(admin, "table %s created, as a meta would at its first start", admin->table);
     return rc;
+}
+
+static int ensure_leader(struct admin *admin, struct err *err)
+{
+    bool exists = false;
+    struct err ignored;
+
+    if (leader_exists(admin, &exists, err) < 0)
+        return -1;
+    if (exists)
+        return 0;
+    if (check_creator(admin, err) < 0)
+        return -1;
+    if (create_leader(admin, err) == 0) {
+        admin_say(admin, "table %s created, as a meta would at its first start", admin->table);
+        return 0;
+    }
+    // A meta may have been faster (23505, 42P07).
+    return leader_exists(admin, &exists, &ignored) == 0 && exists ? 0 : -1;
 }
 
 static void put_replaced(struct buf *text, const char *template, const char *mark,

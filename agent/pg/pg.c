@@ -20,9 +20,7 @@ struct slot {
 };
 
 struct pg {
-    struct loop *loop;
-    struct resolver *resolver;
-    const struct pg_params *params;
+    struct pg_net net;
     const struct pg_ops *ops;
     void *arg;
     struct slot slots[2];
@@ -187,7 +185,8 @@ static void slot_on_result(const PGresult *result, void *arg)
     }
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         pg_fault_set(&reply.fault, PQresultErrorField(result, PG_DIAG_SQLSTATE),
-                     PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), pg->params->password);
+                     PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY),
+                     pg->net.params->password);
         reply.result = NULL;
     }
     if (reply.was_hedged) {
@@ -222,14 +221,14 @@ static void slot_connect(struct slot *slot)
 
     slot->sent_at = (struct instant){0};
     pg->wants_renewal = false;
-    slot->conn = pg_conn_new(pg->loop, pg->resolver, pg->params, pg->attempts, &slot_ops, slot);
+    slot->conn = pg_conn_new(&pg->net, pg->attempts, &slot_ops, slot);
 }
 
 // A connection whose statement was not answered in half its time: it may be dead without
 // knowing.
 static bool slot_is_stuck(const struct slot *slot, struct instant now)
 {
-    int64_t half_ns = slot->pg->params->query_timeout_ns / 2;
+    int64_t half_ns = slot->pg->net.params->query_timeout_ns / 2;
 
     return slot->flight &&
            (slot->flight->is_done || instant_reached(now, instant_add(slot->sent_at, half_ns)));
@@ -263,7 +262,7 @@ static struct instant flight_ends(const struct slot *slot)
 
     if (request->is_read)
         return request->give_up_at;
-    return instant_add(slot->sent_at, slot->pg->params->query_timeout_ns);
+    return instant_add(slot->sent_at, slot->pg->net.params->query_timeout_ns);
 }
 
 static void pg_expire(struct pg *pg, struct instant now)
@@ -348,7 +347,7 @@ static int64_t until(struct instant now, struct instant t, int64_t least_ns)
 
 static void pg_arm(struct pg *pg, struct instant now)
 {
-    int64_t half_ns = pg->params->query_timeout_ns / 2;
+    int64_t half_ns = pg->net.params->query_timeout_ns / 2;
     int64_t wait_ns = INT64_MAX;
 
     if (loop_timer_is_armed(pg->timer))
@@ -402,27 +401,20 @@ static int params_check(const struct pg_params *params, struct err *err)
     return 0;
 }
 
-int pg_new(struct loop *loop, struct resolver *resolver, const struct pg_params *params,
-           const struct pg_ops *ops, void *arg, struct pg **ret_pg, struct err *err)
+int pg_new(const struct pg_net *net, const struct pg_ops *ops, void *arg, struct pg **ret_pg,
+           struct err *err)
 {
     struct pg *pg = NULL;
 
-    if (params_check(params, err) < 0)
+    if (params_check(net->params, err) < 0)
         return -1;
     pg = calloc(1, sizeof *pg);
     if (!pg)
         abort();
-    *pg = (struct pg){
-        .loop = loop,
-        .resolver = resolver,
-        .params = params,
-        .ops = ops,
-        .arg = arg,
-        .backoff_ns = BACKOFF_MIN_NS,
-    };
+    *pg = (struct pg){.net = *net, .ops = ops, .arg = arg, .backoff_ns = BACKOFF_MIN_NS};
     pg->slots[0].pg = pg->slots[1].pg = pg;
     queue_init(&pg->queue);
-    pg->timer = loop_timer_new(loop, pg_work, pg);
+    pg->timer = loop_timer_new(net->loop, pg_work, pg);
     pg_wake(pg);
     *ret_pg = pg;
     return 0;
@@ -446,7 +438,7 @@ void pg_free(struct pg *pg)
 int pg_send(struct pg *pg, const struct pg_request *request, pg_done_fn *fn, void *arg,
             struct err *err)
 {
-    const struct pg_params *params = pg->params;
+    const struct pg_params *params = pg->net.params;
     struct request *copy = NULL;
 
     assert(request->param_count <= PG_PARAMS_MAX);

@@ -51,10 +51,9 @@ struct pg_stats {
     uint64_t timeouts; // requests that ended without an answer
 };
 
-// Starts connecting from the loop. `params`, `resolver`, `ops` and `arg` are borrowed and
-// outlive it. Errors: INVALID (a missing or impossible parameter; names it).
-must_check int pg_new(struct loop *loop, struct resolver *resolver,
-                      const struct pg_params *params, const struct pg_ops *ops, void *arg,
+// Starts connecting from the loop. `net` is copied, `ops` and `arg` are borrowed and outlive
+// it. Errors: INVALID (a missing or impossible parameter; names it).
+must_check int pg_new(const struct pg_net *net, const struct pg_ops *ops, void *arg,
                       struct pg **ret_pg, struct err *err);
 // Closes everything; requests under way are never called back. Not from inside a callback of
 // it.
