@@ -11,7 +11,8 @@ import shlex
 import shutil
 import signal
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from harness import Cluster, Lab, Pod, boot_ns, hold, wait_for
@@ -63,15 +64,9 @@ class Run:
     follows: int | None = None
     old_writes: int = 0
     new_writes: int = 0
-    moments: list[tuple[int, str]] = field(default_factory=list)
 
     def since_cut_ms(self, moment: int | None) -> str:
         return "never" if moment is None else f"{(moment - self.cut) / 1e6:.0f}"
-
-
-def committed(pod: Pod, pid: int | None, since: int) -> int:
-    writes = pod.witness.events("write", pid)
-    return sum(e.boot_ns > since and e.fields["db"] == "ok" for e in writes)
 
 
 class Act:
@@ -80,6 +75,7 @@ class Act:
     def __init__(self, screen: Screen, cluster: Cluster, old: Pod) -> None:
         self.screen, self.cluster, self.old = screen, cluster, old
         self.old_pid = old.meta_pid
+        self.healed_at: datetime | None = None  # by the database's clock
         self.run = Run()
 
     def clock(self, moment: int) -> float:
@@ -113,16 +109,22 @@ class Act:
         return new
 
     def heal(self) -> None:
+        self.healed_at = self.cluster.postgres.sql("SELECT clock_timestamp()")[0][0]
         self.old.proxy.heal()
         self.run.healed = boot_ns()
 
     def count_writers(self, new: Pod) -> None:
-        """Committed writes of the old and the new leader since the link healed, live."""
+        """Committed writes of the old and the new leader since the link healed, as Postgres has them."""
         run = self.run
+        session = self.cluster.postgres.connect()
 
         def count() -> None:
-            run.old_writes = committed(self.old, self.old_pid, run.healed)
-            run.new_writes = committed(new, new.meta_pid, run.healed)
+            rows = session.execute(
+                "SELECT pid, count(*) FROM witness_tick WHERE at > %s GROUP BY pid", (self.healed_at,)
+            )
+            by_pid = dict(rows.fetchall())
+            run.old_writes = by_pid.get(self.old_pid, 0)
+            run.new_writes = by_pid.get(new.meta_pid, 0)
             self.screen.update(line())
 
         def line() -> str:
@@ -130,8 +132,9 @@ class Act:
             old = self.screen.paint(f"{self.old.name} (old leader) {run.old_writes:3d}", color, "bold")
             return f"           committed since then:   {old}    {new.name} (new leader) {run.new_writes:3d}"
 
-        hold(WATCH, count)
-        count()
+        with session:
+            hold(WATCH, count)
+            count()
         self.screen.settle(line())
 
 
@@ -162,9 +165,7 @@ def guarded(screen: Screen, cluster: Cluster, old: Pod) -> Run:
     act = Act(screen, cluster, old)
     run = act.run
     act.cut()
-    act.wait(f"{old.name} is dead", lambda: not old.meta_alive or old.meta_pid != act.old_pid, TTL + 1)
-    death = old.shim_status()["last_death"]
-    run.dead = death["dead_ns"]
+    run.dead = act.wait(f"{old.name} is dead", lambda: old.shim_status()["last_death"]["dead_ns"], TTL + 1)
     early = (run.earliest - run.dead) / 1e6
     screen.at(
         act.clock(run.dead),
@@ -193,7 +194,7 @@ def timeline(screen: Screen, one: Run, two: Run) -> None:
         ("new leader elected", one.since_cut_ms(one.takeover), two.since_cut_ms(two.takeover)),
         ("link heals", one.since_cut_ms(one.healed), two.since_cut_ms(two.healed)),
         ("old leader a follower again", one.since_cut_ms(one.follows), two.since_cut_ms(two.follows)),
-        ("writes of the old leader after that", str(one.old_writes), str(two.old_writes)),
+        ("old leader's writes after healing", str(one.old_writes), str(two.old_writes)),
     ]
     screen.say(f"  {'':36}{'without':>10}{'with':>10}", "dim")
     for what, left, right in rows:
