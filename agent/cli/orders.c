@@ -165,7 +165,7 @@ static int run_order(const struct cli_args *args, const struct order *order)
     else
         print_table(order, result, why, took_ns);
     cJSON_Delete(status);
-    return result;
+    return (int)result;
 }
 
 int cli_fence(const struct cli_args *args)

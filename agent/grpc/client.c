@@ -167,8 +167,9 @@ static bool set_options(struct grpc_client *client)
 
 static struct curl_slist *make_headers(void)
 {
+    static const char agent_line[] = "user-agent: metafence/" METAFENCE_VERSION;
     static const char *const lines[] = {"content-type: application/grpc", "te: trailers",
-                                        "user-agent: metafence/" METAFENCE_VERSION};
+                                        agent_line};
     struct curl_slist *headers = NULL;
 
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {

@@ -50,22 +50,25 @@ static const struct {
     bool closes; // after the answer
     enum rpc_answer want;
     int status;
+    bool may_retry;
 } cases[] = {
     {"leading", BYTES(SETTINGS SETTINGS_ACK HEADERS_200 DATA_RUNNING TRAILERS_0), false,
-     RPC_LEADING, 3},
-    {"unimplemented", BYTES(SETTINGS SETTINGS_ACK HEADERS_12), false, RPC_FOLLOWING, 0},
+     RPC_LEADING, 3, false},
+    {"unimplemented", BYTES(SETTINGS SETTINGS_ACK HEADERS_12), false, RPC_FOLLOWING, 0, false},
     {"frame that lies", BYTES(SETTINGS SETTINGS_ACK HEADERS_200 DATA_CUT TRAILERS_0), false,
-     RPC_UNKNOWN, 0},
+     RPC_UNKNOWN, 0, false},
     {"end without trailers", BYTES(SETTINGS SETTINGS_ACK HEADERS_200 DATA_RUNNING), true,
-     RPC_UNKNOWN, 0},
-    {"stream reset", BYTES(SETTINGS SETTINGS_ACK HEADERS_200 RESET), false, RPC_UNKNOWN, 0},
-    {"goaway", BYTES(SETTINGS GOAWAY), true, RPC_UNKNOWN, 0},
-    {"HTTP/1.1", BYTES("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), true, RPC_UNKNOWN, 0},
+     RPC_UNKNOWN, 0, false},
+    {"stream reset", BYTES(SETTINGS SETTINGS_ACK HEADERS_200 RESET), false, RPC_UNKNOWN, 0,
+     false},
+    {"goaway", BYTES(SETTINGS GOAWAY), true, RPC_UNKNOWN, 0, true},
+    {"HTTP/1.1", BYTES("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), true, RPC_UNKNOWN, 0,
+     false},
     {"garbage", BYTES("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), true,
-     RPC_UNKNOWN, 0},
-    {"closed at once", "", 0, true, RPC_UNKNOWN, 0},
-    {"silence", "", 0, false, RPC_UNKNOWN, 0},
-    {"silence after settings", BYTES(SETTINGS SETTINGS_ACK), false, RPC_UNKNOWN, 0},
+     RPC_UNKNOWN, 0, false},
+    {"closed at once", "", 0, true, RPC_UNKNOWN, 0, false},
+    {"silence", "", 0, false, RPC_UNKNOWN, 0, false},
+    {"silence after settings", BYTES(SETTINGS SETTINGS_ACK), false, RPC_UNKNOWN, 0, false},
 };
 
 struct server {
@@ -191,7 +194,12 @@ static void test_answers(void **state)
         size_t i = server.current;
         struct instant begin = clock_now();
 
+        server.accepted = 0;
         ask_and_wait(server.loop, client, &result);
+        // A connection of its own for each call; curl tries again, five times at most, when the
+        // server says that it has not looked at the request.
+        if (server.accepted < 1 || server.accepted > (cases[i].may_retry ? 6 : 1))
+            fail_msg("%s: %d connections", cases[i].name, server.accepted);
         if (result.last.answer != cases[i].want ||
             result.last.recovery_status != cases[i].status)
             fail_msg("%s: answer %d status %d (%s)", cases[i].name, (int)result.last.answer,
@@ -200,8 +208,6 @@ static void test_answers(void **state)
         assert_true(instant_since(clock_now(), begin) < 10 * TIMEOUT_NS);
         assert_true(result.last.sent_at.ns >= begin.ns);
     }
-    // Each call had a connection of its own.
-    assert_int_equal(server.accepted, sizeof(cases) / sizeof(cases[0]));
     grpc_client_free(client);
     server_done(&server);
 }
