@@ -39,7 +39,7 @@
     "\1"                                                                                       \
     "0"
 #define GOAWAY "\0\0\x8\7\0\0\0\0\0\0\0\0\0\0\0\0\2"
-#define RESET  "\0\0\4\3\0\0\0\0\1\0\0\0\7"
+#define RESET  "\0\0\4\3\0\0\0\0\1\0\0\0\2"
 
 #define BYTES(text) text, sizeof(text) - 1
 
