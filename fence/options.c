@@ -96,15 +96,24 @@ static int parse_number(const struct option *option, const char *text, uint64_t 
     return 0;
 }
 
-static int parse_choice(const struct option *option, const char *text, const char *first,
-                        const char *second, struct err *err)
+static int set_choice(const struct option *option, const char *value, void *field,
+                      struct err *err)
 {
-    if (strcmp(text, first) == 0)
-        return 0;
-    if (strcmp(text, second) == 0)
-        return 1;
-    return err_set(err, ERR_INVALID, 0, "--%s \"%.60s\" is neither %s nor %s", option->name,
-                   text, first, second);
+    bool is_restart = option->kind == KIND_RESTART;
+    const char *first = is_restart ? "in-place" : "fence";
+    const char *second = is_restart ? "container" : "hold";
+    bool is_second = strcmp(value, second) == 0;
+
+    if (!is_second && strcmp(value, first) != 0)
+        return err_set(err, ERR_INVALID, 0, "--%s \"%.60s\" is neither %s nor %s", option->name,
+                       value, first, second);
+    if (is_restart)
+        *(enum shim_restart *)field =
+            is_second ? SHIM_RESTART_CONTAINER : SHIM_RESTART_IN_PLACE;
+    else
+        *(enum shim_agent_lost *)field =
+            is_second ? SHIM_AGENT_LOST_HOLD : SHIM_AGENT_LOST_FENCE;
+    return 0;
 }
 
 static int set_port(const struct option *option, const char *value, void *field,
@@ -121,12 +130,26 @@ static int set_port(const struct option *option, const char *value, void *field,
     return 0;
 }
 
+static int set_number(const struct option *option, const char *value, void *field,
+                      struct err *err)
+{
+    // The last user id means "no user".
+    uint64_t max = option->kind == KIND_UID ? UINT32_MAX - 1 : UINT32_MAX;
+    uint64_t number = 0;
+
+    if (parse_number(option, value, max, &number, err) < 0)
+        return -1;
+    if (option->kind == KIND_UID)
+        *(uid_t *)field = (uid_t)number;
+    else
+        *(uint32_t *)field = (uint32_t)number;
+    return 0;
+}
+
 static int set_value(const struct option *option, const char *value, struct options *ret,
                      struct err *err)
 {
     void *field = (char *)ret + option->offset;
-    uint64_t number = 0;
-    int choice = 0;
 
     switch (option->kind) {
     case KIND_TEXT:
@@ -134,31 +157,12 @@ static int set_value(const struct option *option, const char *value, struct opti
         return value[0] != '\0' ? 0
                                 : err_set(err, ERR_INVALID, 0, "--%s is empty", option->name);
     case KIND_DURATION:
-        if (duration_parse(value, field, err) < 0)
-            return err_wrap(err, "--%s", option->name);
-        return 0;
+        return duration_parse(value, field, err) < 0 ? err_wrap(err, "--%s", option->name) : 0;
     case KIND_PORT: return set_port(option, value, field, err);
     case KIND_COUNT:
-        if (parse_number(option, value, UINT32_MAX, &number, err) < 0)
-            return -1;
-        *(uint32_t *)field = (uint32_t)number;
-        return 0;
-    case KIND_UID:
-        // The last number means "no user".
-        if (parse_number(option, value, UINT32_MAX - 1, &number, err) < 0)
-            return -1;
-        *(uid_t *)field = (uid_t)number;
-        return 0;
+    case KIND_UID: return set_number(option, value, field, err);
     case KIND_RESTART:
-        choice = parse_choice(option, value, "in-place", "container", err);
-        *(enum shim_restart *)field =
-            choice == 1 ? SHIM_RESTART_CONTAINER : SHIM_RESTART_IN_PLACE;
-        return choice < 0 ? -1 : 0;
-    case KIND_AGENT_LOST:
-        choice = parse_choice(option, value, "fence", "hold", err);
-        *(enum shim_agent_lost *)field =
-            choice == 1 ? SHIM_AGENT_LOST_HOLD : SHIM_AGENT_LOST_FENCE;
-        return choice < 0 ? -1 : 0;
+    case KIND_AGENT_LOST: return set_choice(option, value, field, err);
     case KIND_FLAG: *(bool *)field = true; return 0;
     }
     return err_set(err, ERR_BUG, 0, "option --%s has no kind", option->name);
@@ -178,38 +182,61 @@ static const struct option *find_option(const char *text, const char **ret_value
     return NULL;
 }
 
-// Takes the options from argv[*index] on, up to "--" or the end; leaves *index there.
-static int take_options(int argc, char **argv, int *index, struct options *ret, struct err *err)
+struct arguments {
+    int count;
+    char **list;
+    int at; // the next one
+};
+
+// The option at arguments->at and its value (NULL for a flag); moves behind both.
+static const struct option *take_option(struct arguments *arguments, const char **ret_value,
+                                        struct err *err)
+{
+    const char *text = arguments->list[arguments->at++];
+    const struct option *option = NULL;
+
+    if (strncmp(text, "--", 2) == 0)
+        option = find_option(text + 2, ret_value);
+    if (!option) {
+        (void)err_set(err, ERR_INVALID, 0,
+                      "\"%.60s\" is no option of metafence-run: see --help; meta's command "
+                      "follows after --",
+                      text);
+        return NULL;
+    }
+    if (option->kind == KIND_FLAG && *ret_value) {
+        (void)err_set(err, ERR_INVALID, 0, "--%s takes no value", option->name);
+        return NULL;
+    }
+    if (option->kind == KIND_FLAG || *ret_value)
+        return option;
+    if (arguments->at >= arguments->count ||
+        strcmp(arguments->list[arguments->at], "--") == 0) {
+        (void)err_set(err, ERR_INVALID, 0, "--%s needs a value", option->name);
+        return NULL;
+    }
+    *ret_value = arguments->list[arguments->at++];
+    return option;
+}
+
+// Takes options up to "--" or the end, and stops there.
+static int take_options(struct arguments *arguments, struct options *ret, struct err *err)
 {
     bool seen[OPTION_COUNT] = {false};
-    int i = *index;
 
-    for (; i < argc && strcmp(argv[i], "--") != 0; i++) {
+    while (arguments->at < arguments->count &&
+           strcmp(arguments->list[arguments->at], "--") != 0) {
         const char *value = NULL;
-        const struct option *option = NULL;
+        const struct option *option = take_option(arguments, &value, err);
 
-        if (strncmp(argv[i], "--", 2) == 0)
-            option = find_option(argv[i] + 2, &value);
         if (!option)
-            return err_set(
-                err, ERR_INVALID, 0,
-                "\"%.60s\" is no option of metafence-run: see --help; meta's command "
-                "follows after --",
-                argv[i]);
+            return -1;
         if (seen[option - table])
             return err_set(err, ERR_INVALID, 0, "--%s is given twice", option->name);
         seen[option - table] = true;
-        if (option->kind == KIND_FLAG && value)
-            return err_set(err, ERR_INVALID, 0, "--%s takes no value", option->name);
-        if (option->kind != KIND_FLAG && !value) {
-            if (i + 1 >= argc || strcmp(argv[i + 1], "--") == 0)
-                return err_set(err, ERR_INVALID, 0, "--%s needs a value", option->name);
-            value = argv[++i];
-        }
         if (set_value(option, value, ret, err) < 0)
             return -1;
     }
-    *index = i;
     return 0;
 }
 
@@ -256,7 +283,7 @@ static int check_run(const struct options *options, struct err *err)
     return shim_config_check(&options->shim, err);
 }
 
-static int find_command(int argc, char **argv, int *index, struct options *ret, struct err *err)
+static int find_probe(const char *kind, struct options *ret, struct err *err)
 {
     static const struct {
         const char *name;
@@ -264,9 +291,22 @@ static int find_command(int argc, char **argv, int *index, struct options *ret, 
     } probes[] = {{"startup", OPTIONS_PROBE_STARTUP},
                   {"liveness", OPTIONS_PROBE_LIVENESS},
                   {"readiness", OPTIONS_PROBE_READINESS}};
-    const char *word = argc > 1 ? argv[1] : "--help";
 
-    *index = 2;
+    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++) {
+        if (strcmp(kind, probes[i].name) == 0) {
+            ret->command = probes[i].command;
+            return 0;
+        }
+    }
+    return err_set(err, ERR_INVALID, 0,
+                   "probe \"%.60s\" is none of startup, liveness, readiness", kind);
+}
+
+static int find_command(struct arguments *arguments, struct options *ret, struct err *err)
+{
+    const char *word = arguments->count > 1 ? arguments->list[1] : "--help";
+
+    arguments->at = 2;
     if (strcmp(word, "--version") == 0) {
         ret->command = OPTIONS_VERSION;
     } else if (strcmp(word, "--help") == 0) {
@@ -274,19 +314,11 @@ static int find_command(int argc, char **argv, int *index, struct options *ret, 
     } else if (strcmp(word, "status") == 0) {
         ret->command = OPTIONS_STATUS;
     } else if (strcmp(word, "probe") == 0) {
-        *index = 3;
-        for (size_t i = 0; argc > 2 && i < sizeof(probes) / sizeof(probes[0]); i++) {
-            if (strcmp(argv[2], probes[i].name) == 0) {
-                ret->command = probes[i].command;
-                return 0;
-            }
-        }
-        return err_set(err, ERR_INVALID, 0,
-                       "probe \"%.60s\" is none of startup, liveness, readiness",
-                       argc > 2 ? argv[2] : "");
+        arguments->at = 3;
+        return find_probe(arguments->count > 2 ? arguments->list[2] : "", ret, err);
     } else {
         ret->command = OPTIONS_RUN;
-        *index = 1;
+        arguments->at = 1;
     }
     return 0;
 }
@@ -301,25 +333,26 @@ int options_parse(int argc, char **argv, uid_t own_uid, struct options *ret, str
                                        .database_hold_ns = 60 * NS_PER_SEC,
                                        .kill_window_ns = 600 * NS_PER_SEC,
                                        .max_kills = 3}};
-    int index = 1;
+    struct arguments arguments = {.count = argc, .list = argv};
 
-    if (find_command(argc, argv, &index, &options, err) < 0 ||
-        take_options(argc, argv, &index, &options, err) < 0)
+    if (find_command(&arguments, &options, err) < 0)
         return -1;
     if (options.command == OPTIONS_VERSION || options.command == OPTIONS_HELP) {
         *ret = options;
         return 0;
     }
+    if (take_options(&arguments, &options, err) < 0)
+        return -1;
     if (!options.state_path)
         return err_set(err, ERR_INVALID, 0, "--state is missing: the path of the state file");
     if (options.command == OPTIONS_RUN && check_run(&options, err) < 0)
         return -1;
-    if (options.command == OPTIONS_RUN && index + 1 >= argc)
+    if (options.command == OPTIONS_RUN && arguments.at + 1 >= argc)
         return err_set(err, ERR_INVALID, 0, "no command to run: it follows after --");
     // Long enough for a restart of the agent, short enough to know a lost one before its last
     // permit has run out.
     options.shim.agent_silence_ns = options.shim.ttl_ns / 3;
-    options.argv = argv + index + 1;
+    options.argv = argv + arguments.at + 1;
     *ret = options;
     return 0;
 }
