@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -176,17 +178,27 @@ func (c *cluster) await(within time.Duration, what string, cond func() bool) {
 	}
 }
 
-// dump shows what the nodes noted, ticks left out.
+// dump shows what the nodes noted; ticks are left out and a run of errors is one line.
 func (c *cluster) dump() {
 	c.t.Helper()
 	for _, n := range c.nodes {
-		var text string
+		var text strings.Builder
+		errs := 0
 		for _, l := range n.events() {
-			if l.Kind != "tick" && l.Kind != "write" && l.Kind != "renew" {
-				text += fmt.Sprintf("  %.3f %s %v\n", float64(l.Boot)/1e9, l.Kind, l.Fields)
+			switch l.Kind {
+			case "tick", "write", "renew":
+				continue
+			case "err":
+				if errs++; errs > 1 {
+					continue
+				}
+			default:
+				errs = 0
 			}
+			fmt.Fprintf(&text, "  %.3f %s %v\n", float64(l.Boot)/1e9, l.Kind, l.Fields)
 		}
-		c.t.Logf("node %d %s alive=%t now=%.3f\n%s", n.index, n.id, n.alive(), float64(clock.BootNS())/1e9, text)
+		c.t.Logf("node %d %s alive=%t now=%.3f, %d Err\n%s", n.index, n.id, n.alive(),
+			float64(clock.BootNS())/1e9, len(n.since("err", 0)), text.String())
 	}
 }
 
@@ -214,3 +226,50 @@ func atPhase(ms int) {
 
 // lasts lets a fault last: the length of a fault is a quantity of the experiment, not a guess.
 func lasts(d time.Duration) { time.Sleep(d) }
+
+// hot is held by tests whose nodes loop without a pause: one at a time, so that they leave the machine to
+// those that depend on a phase.
+var hot sync.Mutex
+
+// forced runs an experiment whose outcome depends on phases. It returns what kept the phases from being
+// those of the plan ("" if nothing did); such a run proves nothing and is made again, a few times.
+func forced(t *testing.T, run func(t *testing.T) (missed string)) {
+	t.Helper()
+	const tries = 4
+	for k := range tries {
+		missed := ""
+		if ok := t.Run("", func(t *testing.T) { missed = run(t) }); !ok || missed == "" {
+			return
+		}
+		t.Logf("try %d: machine too slow for the plan: %s", k+1, missed)
+	}
+	t.Errorf("no try of %d was in phase", tries)
+}
+
+// late says how far a node's last campaign was behind its phase, if that is more than the plan allows.
+func late(n *node, phase int) string {
+	n.c.t.Helper()
+	renewals := n.since("renew", 0)
+	if len(renewals) == 0 {
+		return ""
+	}
+	behind := (renewals[len(renewals)-1].Boot/1e6 - int64(phase) + 1000) % 1000
+	if behind > slack.Milliseconds() {
+		return fmt.Sprintf("node %d renewed %d ms behind its phase; ", n.index, behind)
+	}
+	return ""
+}
+
+// slack is what the plans of phases allow: they keep what must not change places further apart.
+const slack = 120 * time.Millisecond
+
+// onTime acts at a phase and says by how much it was late, if by too much.
+func onTime(phase int, act func()) string {
+	atPhase(phase)
+	act()
+	behind := (clock.BootNS()/1e6 - int64(phase) + 1000) % 1000
+	if behind > slack.Milliseconds() {
+		return fmt.Sprintf("acted %d ms behind the phase; ", behind)
+	}
+	return ""
+}

@@ -28,11 +28,13 @@ func TestF1FrozenBeyondTheLease(t *testing.T) {
 		if took := old.awaitEvent("lost", cont).Boot - cont; took > int64(500*time.Millisecond) {
 			t.Errorf("left %v after CONT, want 1 to 12 ms", time.Duration(took))
 		}
-		if n := len(old.since("tick", cont)); n == 0 || n > 5 {
+		// One late tick in 9 of 10 cases of the original, none in the tenth.
+		n := len(old.since("tick", cont))
+		if n > 5 {
 			t.Errorf("%d ticks after CONT, want about one", n)
 		}
-		if rep := c.check(); rep.Overlaps == 0 {
-			t.Errorf("the late tick is an overlap: %+v", rep)
+		if rep := c.check(); rep.Overlaps != n {
+			t.Errorf("%d late ticks, the witness saw %d", n, rep.Overlaps)
 		}
 	})
 }

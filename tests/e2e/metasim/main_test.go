@@ -21,7 +21,7 @@ var (
 )
 
 // Tests mostly wait for leases to run out, so many clusters run side by side.
-const parallelTests = "28"
+const parallelTests = "20"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -28,6 +30,8 @@ type node struct {
 	cmd       *exec.Cmd
 	exited    chan struct{}
 	startedNS int64
+	lines     []witness.Line // of the file up to offset
+	offset    int64
 
 	service, metrics, dashboard, proxyPort int
 }
@@ -129,28 +133,34 @@ func (n *node) link(command string) {
 	}
 }
 
-// events are all lines that the node and its predecessors in this place noted.
+// events are all lines that the node and its predecessors in this place noted. Only what is new is read.
 func (n *node) events() []witness.Line {
 	n.c.t.Helper()
-	b, err := os.ReadFile(n.file)
+	f, err := os.Open(n.file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		n.c.t.Fatal(err)
 	}
-	var lines []witness.Line
-	for _, s := range strings.SplitAfter(string(b), "\n") {
-		if !strings.HasSuffix(s, "\n") {
-			break // being written
-		}
+	defer func() { _ = f.Close() }()
+	if _, err := f.Seek(n.offset, io.SeekStart); err != nil {
+		n.c.t.Fatal(err)
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		n.c.t.Fatal(err)
+	}
+	whole := b[:bytes.LastIndexByte(b, '\n')+1] // the last line may still be being written
+	n.offset += int64(len(whole))
+	for s := range strings.Lines(string(whole)) {
 		l, err := witness.ParseLine(s)
 		if err != nil {
 			n.c.t.Fatal(err)
 		}
-		lines = append(lines, l)
+		n.lines = append(n.lines, l)
 	}
-	return lines
+	return n.lines
 }
 
 // since returns the lines of a kind after a moment.

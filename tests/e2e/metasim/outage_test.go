@@ -120,29 +120,35 @@ func TestB9LongOutageFree(t *testing.T) {
 	})
 }
 
-// With starts in fixed phase the draw is none. Attempts come 0.31, 0.63, 1.27, then each second after the
+// With starts in fixed phase (b10) the draw is none. Attempts come 0.31, 0.63, 1.27, then each second after the
 // start of an acquire (the back-off's cap is a fifth of the time-out), which starts with the campaign and
 // again each 5 s: 8.1 s after the begin a node in phase 100 is the next one, at 8.37.
-func TestB10OutageFixedPhase(t *testing.T) {
+func outageFixedPhase(t *testing.T) {
 	for want, phases := range map[fate][]int{kept: {100, 500, 600}, zombie: {600, 100, 500}} {
 		t.Run(string(want), func(t *testing.T) {
 			t.Parallel()
-			c := newCluster(t, setup{phases: phases})
-			o := &outage{t: t, clusters: []*cluster{c}, leaders: []*node{c.start()}}
-			atPhase(0)
-			o.down = clock.BootNS()
-			for _, n := range c.nodes {
-				n.link("mode refuse")
-			}
-			lasts(8100 * time.Millisecond)
-			o.up = clock.BootNS()
-			for _, n := range c.nodes {
-				n.link("mode pass")
-			}
-			if f := o.settle(0, 2*patience); f != want {
-				c.dump()
-				t.Errorf("old leader: %s, want %s", f, want)
-			}
+			forced(t, func(t *testing.T) string {
+				c := newCluster(t, setup{phases: phases})
+				o := &outage{t: t, clusters: []*cluster{c}, leaders: []*node{c.start()}}
+				all := func(mode string) {
+					for _, n := range c.nodes {
+						n.link("mode " + mode)
+					}
+				}
+				missed := late(o.leaders[0], phases[0]) + onTime(0, func() { all("refuse") })
+				o.down = clock.BootNS()
+				lasts(7500 * time.Millisecond)
+				missed += onTime(100, func() { all("pass") })
+				o.up = clock.BootNS()
+				if missed != "" {
+					return missed
+				}
+				if f := o.settle(0, 2*patience); f != want {
+					c.dump()
+					t.Errorf("old leader: %s, want %s", f, want)
+				}
+				return ""
+			})
 		})
 	}
 }

@@ -4,6 +4,7 @@ package witness
 
 import (
 	"context"
+	"encoding/json"
 	"sort"
 	"strings"
 	"time"
@@ -31,6 +32,15 @@ type Report struct {
 	Takeovers           []Takeover    `json:"takeovers"`
 	Twins               []Twin        `json:"twins"`
 	Incarnations        []Incarnation `json:"incarnations"`
+}
+
+// String is the JSON, on one line.
+func (r Report) String() string {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 // Takeover is one move of the row from one incarnation to another.
