@@ -97,8 +97,7 @@ static uint32_t hold_due(const struct turn *turn)
 {
     int64_t span_ns = lease_hold_span(turn->config);
 
-    if (!turn->alive || !turn->memory->engaged || !turn->memory->armed ||
-        turn->plan->order.role == FENCE_ROLE_KILL ||
+    if (!turn->alive || !turn->memory->engaged || turn->plan->order.role == FENCE_ROLE_KILL ||
         instant_since(lease_end(turn), turn->facts->now) > span_ns)
         return 0;
     return lease_hold(turn);

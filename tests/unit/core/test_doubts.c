@@ -234,6 +234,28 @@ static void test_leads_without_renewing(void **state)
     assert_int_equal(scene.plan.rule, RULE_LEASE_EXPIRED);
 }
 
+// Our tag is in the heartbeat: it is ours, however old the database's clock makes it look.
+static void test_our_tag_goes_before_ages(void **state)
+{
+    static const struct {
+        const char *tag;
+        enum fence_role role;
+    } cases[] = {{SCENE_TAG, FENCE_ROLE_LEADER}, {"", FENCE_ROLE_FOLLOWER}};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct scene scene;
+
+        scene_init(&scene);
+        scene.facts.fence.status.started_ns = SCENE_T0;
+        scene_at(&scene, 2 * S);
+        scene_read(&scene, ROW_OURS, 1 * S, -5 * S);
+        (void)snprintf(scene.facts.election.heartbeat_tag, FENCE_TAG_SIZE, "%s", cases[i].tag);
+        scene_decide(&scene);
+        assert_int_equal(scene.plan.order.role, cases[i].role);
+    }
+}
+
 // A foreign tag in a heartbeat that stands still may be a dead one's: a twin has to renew.
 static void test_twin_has_to_renew(void **state)
 {
@@ -434,6 +456,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_not_alone),
     cmocka_unit_test(test_identity_of_an_old_read),
     cmocka_unit_test(test_leads_without_renewing),
+    cmocka_unit_test(test_our_tag_goes_before_ages),
     cmocka_unit_test(test_twin_has_to_renew),
     cmocka_unit_test(test_missing_relation_is_no_row),
     cmocka_unit_test(test_dead_is_no_follower),
