@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SEEDS 1500
+#define SEEDS 500
 #define TURNS 120
 
 static uint64_t random_state;
