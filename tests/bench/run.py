@@ -26,7 +26,7 @@ from harness.paths import Missing  # noqa: E402
 from harness.process import descendants  # noqa: E402
 
 TAKE_ROW = "UPDATE election_leader SET id = 'other:1', last_heartbeat = now()"
-NEVER_A_STORM = ["--max-kills=1000000"]
+NEVER_A_STORM = ["--max-kills=10", "--kill-window=1s"]
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ def groups(cluster: Cluster, name: str) -> dict[str, list[int]]:
 def idle(seconds: float) -> list[Idle]:
     """Three healthy metas with metafence and three without, at the same time; means per process, for
     Postgres the sum."""
-    lab = Lab("bench-idle")
+    labs = [Lab("bench-idle") for _ in range(2)]
     try:
-        pairs = [(Cluster(lab, ttl=30, guarded=g), g) for g in (True, False)]
+        pairs = [(Cluster(lab, ttl=30, guarded=g), g) for lab, g in zip(labs, (True, False), strict=True)]
         for cluster, _ in pairs:
             cluster.start()
         hold(5)  # start-up work is over
@@ -198,7 +198,8 @@ def idle(seconds: float) -> list[Idle]:
         took = boot_ns() - began
         return [measure(what, pids, before[what], took) for what, pids in watched.items()]
     finally:
-        lab.close()
+        for lab in labs:
+            lab.close()
 
 
 def measure(what: str, pids: list[int], before: dict[int, int], took: int) -> Idle:

@@ -201,7 +201,11 @@ class Pod:
         return ready and self._reached("elected") is None
 
     def wait_leading(self, timeout: float) -> Event:
-        wait_for(f"{self.name} acts as leader", lambda: self.acts_as_leader, timeout)
+        def leads() -> bool:
+            assert self.main.alive, f"{self.main.name} ended: {self.main.log.read_text()[-500:]}"
+            return self.acts_as_leader
+
+        wait_for(f"{self.name} acts as leader", leads, timeout)
         event = self._reached("leader_up")
         assert event is not None
         return event
