@@ -101,6 +101,7 @@ class Shim:
         agent.until("child runs", lambda s: s.alive, saying=agent.follower)
         if not command:
             agent.until("service port seen", lambda s: s.ports & 2, saying=agent.follower)
+            wait_for("the child's first word", self.children, 5)
         return agent
 
     def lead(self, agent: FenceClient, permit_s: float | None = None) -> int:
@@ -663,6 +664,28 @@ def test_a_full_log_pipe_does_not_stop_it(shim: Shim) -> None:
     agent.until("dead", lambda s: s.last_death.reason == "Superseded")
     os.close(read_end)
     os.close(write_end)
+
+
+def test_memory_and_descriptors_are_flat(shim: Shim) -> None:
+    agent = shim.running()
+    proc = Path(f"/proc/{shim.process.pid}")
+
+    def size() -> tuple[str, int]:
+        lines = (proc / "status").read_text().splitlines()
+        data = next(line for line in lines if line.startswith("VmData:"))
+        return data, len(list((proc / "fd").iterdir()))
+
+    before = size()
+    for n in range(1, 4):
+        for _ in range(300):
+            agent.follower()
+            agent.receive(1)
+        with FenceClient(shim.socket) as stranger:
+            stranger.send(b"garbage")
+        agent.kill(fc.MANUAL)
+        agent.until("back", lambda s, i=n: s.incarnation == i + 1, 5, agent.follower)
+    agent.until("strangers are gone", lambda _: size()[1] == before[1])
+    assert size() == before
 
 
 # ---- the command line
