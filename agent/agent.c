@@ -294,12 +294,12 @@ static int open_parts(struct agent *agent, struct err *err)
         .on_result = on_rpc,
         .arg = agent,
     };
+    const struct control_config control = {agent->config.control_socket, on_request, agent};
     static const int signos[] = {SIGTERM, SIGINT};
 
     if (loop_new(&agent->loop, err) < 0 ||
         loop_deadline_new(agent->loop, on_wake, agent, &agent->wake, err) < 0 ||
-        control_new(agent->loop, agent->config.control_socket, on_request, agent,
-                    &agent->control, err) < 0)
+        control_new(agent->loop, &control, &agent->control, err) < 0)
         return -1;
     for (size_t i = 0; i < sizeof(signos) / sizeof(signos[0]); i++) {
         agent->signals[i] = loop_signal_new(agent->loop, signos[i], on_signal, agent, err);
@@ -313,19 +313,18 @@ static int open_parts(struct agent *agent, struct err *err)
     return 0;
 }
 
-int agent_new(const struct config *config, char *password, const char *config_error,
-              bool is_last_good, struct agent **ret_agent, struct err *err)
+int agent_new(const struct agent_start *start, struct agent **ret_agent, struct err *err)
 {
     struct agent *agent = calloc(1, sizeof(*agent));
 
     if (!agent)
         abort();
-    agent->config = *config;
-    agent->password = password;
-    agent->is_last_good = is_last_good;
-    (void)snprintf(agent->config_error, sizeof(agent->config_error), "%s", config_error);
+    agent->config = *start->config;
+    agent->password = start->password;
+    agent->is_last_good = start->is_last_good;
+    (void)snprintf(agent->config_error, sizeof(agent->config_error), "%s", start->config_error);
     if (open_parts(agent, err) < 0 ||
-        (config->postgres.host[0] && open_database(agent, err) < 0)) {
+        (agent->config.postgres.host[0] && open_database(agent, err) < 0)) {
         agent_free(agent);
         return -1;
     }

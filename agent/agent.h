@@ -57,10 +57,16 @@ struct agent {
     char database_error[256]; // of the last failed read or connection; "" while it answers
 };
 
-// Takes over `config` (copied) and `password` (owned, wiped). `config_error` is "" for a good
-// file. Errors: what the control socket and Postgres' parameters can fail with.
-must_check int agent_new(const struct config *config, char *password, const char *config_error,
-                         bool is_last_good, struct agent **ret_agent, struct err *err);
+struct agent_start {
+    const struct config *config; // copied
+    char *password;              // taken over and wiped; NULL: none
+    const char *config_error;    // "" for a good file
+    bool is_last_good;
+};
+
+// Errors: what the control socket and Postgres' parameters can fail with.
+must_check int agent_new(const struct agent_start *start, struct agent **ret_agent,
+                         struct err *err);
 // Accepts NULL.
 void agent_free(struct agent *agent);
 

@@ -35,6 +35,19 @@ static char *text_at(struct config *config, const struct config_option *option)
     return (char *)config + option->offset;
 }
 
+// "table" or "schema.table", each of letters, digits and underscore.
+static bool is_table_name(const char *text)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    size_t first = strspn(text, allowed);
+    size_t second = text[first] == '.' ? strspn(text + first + 1, allowed) : 0;
+
+    if (first == 0 || first >= CONFIG_NAME_SIZE || second >= CONFIG_NAME_SIZE)
+        return false;
+    return text[first] == '\0' || (second > 0 && text[first + 1 + second] == '\0');
+}
+
 static int set_text(struct config *config, const struct config_option *option,
                     const char *value, struct err *err)
 {
@@ -52,6 +65,9 @@ static int set_text(struct config *config, const struct config_option *option,
         return err_set(err, ERR_INVALID, 0, "must be an absolute path, starting with /");
     if ((option->flags & OPTION_NO_SPACE) && strpbrk(value, " \t"))
         return err_set(err, ERR_INVALID, 0, "must not contain spaces");
+    if ((option->flags & OPTION_TABLE) && !is_table_name(value))
+        return err_set(err, ERR_INVALID, 0,
+                       "must be a table or schema.table of letters, digits and underscores");
     memset(text_at(config, option), 0, option->size);
     memcpy(text_at(config, option), value, len);
     return 0;

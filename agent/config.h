@@ -40,8 +40,8 @@ struct config_postgres {
 
 struct config_election {
     char service[CONFIG_NAME_SIZE];
-    char leader_table[CONFIG_NAME_SIZE];
-    char member_table[CONFIG_NAME_SIZE];
+    char leader_table[2 * CONFIG_NAME_SIZE]; // [schema.]table
+    char member_table[2 * CONFIG_NAME_SIZE];
 };
 
 struct config {

@@ -56,9 +56,9 @@ const struct config_option config_options[] = {
 
     TEXT("election.service", OPTION_REQUIRED, "__meta_election_", NULL, election.service,
          "key of the election row"),
-    TEXT("election.leaderTable", OPTION_REQUIRED, "election_leader", NULL,
+    TEXT("election.leaderTable", OPTION_REQUIRED | OPTION_TABLE, "election_leader", NULL,
          election.leader_table, "table with the election row"),
-    TEXT("election.memberTable", OPTION_REQUIRED, "election_member", NULL,
+    TEXT("election.memberTable", OPTION_REQUIRED | OPTION_TABLE, "election_member", NULL,
          election.member_table, "table with the members"),
     DURATION("election.ttl", "30s", 1 * S, 1 * H, core.ttl_ns,
              "meta_leader_lease_secs of the metas: must be the same number"),

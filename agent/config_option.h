@@ -18,6 +18,7 @@ enum option_flag {
     OPTION_REQUIRED = 1U << 0, // text only
     OPTION_ABSOLUTE = 1U << 1, // a path that starts with /
     OPTION_NO_SPACE = 1U << 2,
+    OPTION_TABLE = 1U << 3, // [schema.]table of plain identifiers
 };
 
 struct config_option {

@@ -155,12 +155,12 @@ static void on_line(struct lines_conn *conn, const char *line, size_t len, void 
     buf_done(&control->answer); // rare and large: not worth keeping
 }
 
-int control_new(struct loop *loop, const char *path, control_fn *fn, void *arg,
+int control_new(struct loop *loop, const struct control_config *config,
                 struct control **ret_control, struct err *err)
 {
     struct control *control = calloc(1, sizeof(*control));
-    struct lines_config config = {
-        .path = path,
+    struct lines_config lines = {
+        .path = config->path,
         .mode = 0600,
         .max_conns = CONNECTIONS_MAX,
         .max_line = CONTROL_LINE_MAX,
@@ -172,9 +172,9 @@ int control_new(struct loop *loop, const char *path, control_fn *fn, void *arg,
 
     if (!control)
         abort();
-    control->fn = fn;
-    control->arg = arg;
-    if (lines_server_new(loop, &config, &control->server, err) < 0) {
+    control->fn = config->fn;
+    control->arg = config->arg;
+    if (lines_server_new(loop, &lines, &control->server, err) < 0) {
         free(control);
         return err_wrap(err, "control socket");
     }

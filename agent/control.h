@@ -45,9 +45,15 @@ typedef void control_fn(const struct control_request *request, struct buf *answe
 
 struct control;
 
-// Listens on `path`. Requests that can't be parsed are answered {"ok":false,"error":"…"} here.
-// Errors: as lines_server_new.
-must_check int control_new(struct loop *loop, const char *path, control_fn *fn, void *arg,
+struct control_config {
+    const char *path; // of the socket; copied
+    control_fn *fn;
+    void *arg; // borrowed
+};
+
+// Listens on `config->path`. Requests that can't be parsed are answered
+// {"ok":false,"error":"…"} here. Errors: as lines_server_new.
+must_check int control_new(struct loop *loop, const struct control_config *config,
                            struct control **ret_control, struct err *err);
 // Accepts NULL. Not from inside a callback.
 void control_free(struct control *control);

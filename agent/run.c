@@ -133,19 +133,21 @@ int run_agent(const struct cli_args *args)
 {
     const char *path = args->config ? args->config : CLI_DEFAULT_CONFIG;
     struct choice *choice = calloc(1, sizeof(*choice));
+    struct agent_start start = {0};
     struct agent *agent = NULL;
     struct err err = {0};
-    char *password = NULL;
     int status = CLI_FAILED;
 
     if (!choice)
         abort();
     harden();
-    password = take_password();
+    start.password = take_password();
     choose_config(args, path, choice);
     say_start(choice, path);
-    if (agent_new(&choice->config, password, choice->error.msg, choice->is_last_good, &agent,
-                  &err) < 0)
+    start.config = &choice->config;
+    start.config_error = choice->error.msg;
+    start.is_last_good = choice->is_last_good;
+    if (agent_new(&start, &agent, &err) < 0)
         log_error("the agent can't start", kv_err(&err));
     else
         status = agent_run(agent);

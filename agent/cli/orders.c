@@ -68,10 +68,16 @@ static void pause_a_moment(struct instant deadline)
         (void)poll(NULL, 0, left_ms < LOOK_EVERY_MS ? (int)left_ms : LOOK_EVERY_MS);
 }
 
-// Asks for the status until `check` is content. *ret_status is the last answer, or NULL.
-static enum cli_exit watch_order(const char *socket, const struct order *order,
-                                 struct instant deadline, cJSON **ret_status, char *why,
-                                 size_t why_size)
+struct outcome {
+    enum cli_exit result;
+    cJSON *status; // the last answer, or NULL
+    int64_t took_ns;
+    char missing[256]; // "" when the order is carried out
+};
+
+// Asks for the status until the order's check is content.
+static void watch_order(const char *socket, const struct order *order, struct instant deadline,
+                        struct outcome *ret)
 {
     struct err err = {0};
 
@@ -82,17 +88,17 @@ static enum cli_exit watch_order(const char *socket, const struct order *order,
         if (client_ask(socket, "{\"cmd\":\"status\"}\n", ASK_NS, &status, &err) == 0)
             missing = order->check(status);
         if (!missing || instant_reached(clock_now(), deadline)) {
-            (void)snprintf(why, why_size, "%s", missing ? missing : "");
-            *ret_status = status;
-            return missing ? CLI_NOT_CONFIRMED : CLI_DONE;
+            (void)snprintf(ret->missing, sizeof(ret->missing), "%s", missing ? missing : "");
+            ret->status = status;
+            ret->result = missing ? CLI_NOT_CONFIRMED : CLI_DONE;
+            return;
         }
         cJSON_Delete(status);
         pause_a_moment(deadline);
     }
 }
 
-static void print_json(const struct order *order, enum cli_exit result, const char *why,
-                       int64_t took_ns, const cJSON *status)
+static void print_json(const struct order *order, const struct outcome *outcome)
 {
     static const char *const copied[] = {"role",   "rule", "paused_until",
                                          "fenced", "meta", "last_fence"};
@@ -100,12 +106,12 @@ static void print_json(const struct order *order, enum cli_exit result, const ch
     char *text = NULL;
 
     (void)cJSON_AddStringToObject(out, "command", order->command);
-    (void)cJSON_AddBoolToObject(out, "confirmed", result == CLI_DONE);
-    (void)cJSON_AddNumberToObject(out, "took_ms", (double)(took_ns / NS_PER_MS));
-    if (*why)
-        (void)cJSON_AddStringToObject(out, "missing", why);
-    for (size_t i = 0; status && i < sizeof(copied) / sizeof(copied[0]); i++) {
-        const cJSON *item = client_get(status, copied[i]);
+    (void)cJSON_AddBoolToObject(out, "confirmed", outcome->result == CLI_DONE);
+    (void)cJSON_AddNumberToObject(out, "took_ms", (double)outcome->took_ns / 1e6);
+    if (outcome->missing[0])
+        (void)cJSON_AddStringToObject(out, "missing", outcome->missing);
+    for (size_t i = 0; outcome->status && i < sizeof(copied) / sizeof(copied[0]); i++) {
+        const cJSON *item = client_get(outcome->status, copied[i]);
 
         if (item)
             (void)cJSON_AddItemToObject(out, copied[i], cJSON_Duplicate(item, true));
@@ -116,13 +122,12 @@ static void print_json(const struct order *order, enum cli_exit result, const ch
     cJSON_Delete(out);
 }
 
-static void print_table(const struct order *order, enum cli_exit result, const char *why,
-                        int64_t took_ns)
+static void print_table(const struct order *order, const struct outcome *outcome)
 {
-    if (result == CLI_DONE)
-        (void)printf("%s (%lld ms)\n", order->done, (long long)(took_ns / NS_PER_MS));
+    if (outcome->result == CLI_DONE)
+        (void)printf("%s (%lld ms)\n", order->done, (long long)(outcome->took_ns / NS_PER_MS));
     else
-        cli_complain("%s: ordered, but not confirmed: %s", order->command, why);
+        cli_complain("%s: ordered, but not confirmed: %s", order->command, outcome->missing);
 }
 
 static int send_order(const struct cli_args *args, const struct order *order,
@@ -148,24 +153,20 @@ static int send_order(const struct cli_args *args, const struct order *order,
 static int run_order(const struct cli_args *args, const struct order *order)
 {
     struct instant begin = clock_now();
+    struct outcome outcome = {0};
     char path[128];
-    char why[256] = "";
     const char *socket = cli_socket(args, path, sizeof(path));
-    enum cli_exit result = CLI_FAILED;
-    cJSON *status = NULL;
-    int64_t took_ns = 0;
 
     if (send_order(args, order, socket) < 0)
         return CLI_FAILED;
-    result = watch_order(socket, order, instant_add(begin, args->timeout_ns), &status, why,
-                         sizeof(why));
-    took_ns = instant_since(clock_now(), begin);
+    watch_order(socket, order, instant_add(begin, args->timeout_ns), &outcome);
+    outcome.took_ns = instant_since(clock_now(), begin);
     if (args->output == CLI_JSON)
-        print_json(order, result, why, took_ns, status);
+        print_json(order, &outcome);
     else
-        print_table(order, result, why, took_ns);
-    cJSON_Delete(status);
-    return (int)result;
+        print_table(order, &outcome);
+    cJSON_Delete(outcome.status);
+    return (int)outcome.result;
 }
 
 int cli_fence(const struct cli_args *args)

@@ -135,6 +135,7 @@ static void test_socket(void **state)
     char path[64];
     char reply[512];
     struct peer peer = {0};
+    const struct control_config config = {path, answer, &peer};
     struct control *control = NULL;
     struct control *second = NULL;
     struct stat st;
@@ -144,7 +145,7 @@ static void test_socket(void **state)
     assert_non_null(mkdtemp(dir));
     (void)snprintf(path, sizeof(path), "%s/agent.sock", dir);
     assert_int_equal(loop_new(&peer.loop, &err), 0);
-    assert_int_equal(control_new(peer.loop, path, answer, &peer, &control, &err), 0);
+    assert_int_equal(control_new(peer.loop, &config, &control, &err), 0);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     exchange(peer.loop, path, "{\"cmd\":\"fence\"}\n", reply, sizeof(reply));
@@ -154,7 +155,7 @@ static void test_socket(void **state)
     assert_non_null(strstr(reply, "{\"ok\":false,\"error\":\"not JSON"));
     assert_int_equal(peer.requests, 1);
     // A second agent must not take the socket of a living one.
-    assert_int_equal(control_new(peer.loop, path, answer, &peer, &second, &err), -1);
+    assert_int_equal(control_new(peer.loop, &config, &second, &err), -1);
     assert_int_equal(err.kind, ERR_CONFLICT);
     control_free(control);
     assert_int_equal(access(path, F_OK), -1);
