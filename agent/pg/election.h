@@ -122,7 +122,8 @@ must_check int election_new(struct pg *pg, const struct election_config *config,
 void election_free(struct election *election);
 
 // Starts a read; `fn` is called once, from the loop. `tag` is our incarnation's, "" for none.
-// Returns false, and calls nothing, while one is under way: its answer is on the way.
+// Returns false, and never calls `fn`, while a read is under way (its answer comes) or when too
+// many requests wait: ask again at the next poll.
 bool election_read(struct election *election, const char *tag, election_read_fn *fn, void *arg);
 
 // The requests below fail at once with TRANSIENT, and `fn` is not called, when too many wait

@@ -8,6 +8,12 @@
 #include "base/buf.h"
 #include "sql/sql.h"
 
+// Microseconds since 1970, exact: numeric does not overflow at the ends of timestamptz, and
+// whole seconds are exact also where extract gives a double (before Postgres 14).
+#define MICROS(ts)                                                                             \
+    "trunc(extract(epoch FROM date_trunc('second', " ts "))::numeric) * 1000000"               \
+    " + extract(microseconds FROM " ts ")::bigint % 1000000"
+
 static bool is_name_char(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -130,12 +136,15 @@ int election_sql_read(struct buf *sql, const struct election_config *config,
                         " pg_is_in_recovery() THEN"
                         " left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
                       : "NULL, NULL");
-    // numeric keeps microseconds exact and does not overflow at the ends of timestamptz. The
-    // clock is read after the snapshot: an age that is too old only makes the deadline earlier.
-    buf_puts(sql, ", trunc(extract(epoch FROM clock_timestamp())::numeric * 1000000),"
-                  " l.service IS NOT NULL, l.id, CASE WHEN isfinite(l.last_heartbeat) THEN"
-                  " trunc(extract(epoch FROM l.last_heartbeat)::numeric * 1000000)::text"
-                  " ELSE l.last_heartbeat::text END");
+    // The clock is read after the snapshot: an age that is too old only makes the deadline
+    // earlier.
+    buf_puts(
+        sql,
+        ", " MICROS(
+            "clock_timestamp()") ", l.service IS NOT NULL, l.id,"
+                                 " CASE WHEN isfinite(l.last_heartbeat) THEN (" MICROS(
+                                     "l.last_heartbeat") ")::text"
+                                                         " ELSE l.last_heartbeat::text END");
     if (caps->member_readable)
         buf_printf(sql,
                    ", (SELECT count(*) FROM %s m WHERE m.service = $1::text"

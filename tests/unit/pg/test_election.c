@@ -162,12 +162,24 @@ static void test_odd_rows(void **state)
     pgt_run(s->meta, "UPDATE election_leader SET last_heartbeat = now() + interval '1 hour'");
     assert_int_equal(look(s, ""), ELECTION_OK);
     assert_in_range(-s->read.age_ns, 3599 * NS_PER_SEC, 3600 * NS_PER_SEC);
-    static const char *const ends[] = {"infinity", "-infinity", "294276-12-31", "4713-01-02 BC",
-                                       "1969-12-31"};
+    static const char *const ends[] = {"infinity", "-infinity", "294276-12-31 23:59:59.999999",
+                                       "4713-01-02 BC", "1969-12-31"};
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         pgt_run(s->meta, "UPDATE election_leader SET last_heartbeat = '%s'", ends[i]);
         assert_int_equal(look(s, ""), ELECTION_OK);
         assert_true((s->read.age_ns < 0) == (i == 0 || i == 2));
+    }
+    static const char *const exact[] = {"2026-11-29 12:00:00.000001",
+                                        "1969-12-31 23:59:59.999999", "2038-01-19 03:14:08.5",
+                                        "2000-01-01"};
+    for (size_t i = 0; i < sizeof exact / sizeof exact[0]; i++) {
+        char us[32];
+        pgt_run(s->meta, "UPDATE election_leader SET last_heartbeat = '%s UTC'", exact[i]);
+        assert_int_equal(look(s, ""), ELECTION_OK);
+        (void)snprintf(us, sizeof us, "%lld", (long long)s->read.heartbeat_us);
+        assert_string_equal(pgt_get(s->meta, "SELECT trunc(extract(epoch FROM last_heartbeat) *"
+                                             " 1000000) FROM election_leader"),
+                            us);
     }
     pgt_run(s->meta, "UPDATE election_leader SET id = NULL, last_heartbeat = now()");
     assert_int_equal(look(s, ""), ELECTION_OK);
@@ -313,6 +325,14 @@ static void test_refused_and_silent(void **state)
     pgt_run(s->meta, "BEGIN; LOCK TABLE election_leader");
     assert_int_equal(look(s, ""), ELECTION_SILENT);
     assert_int_not_equal(s->read.sent_at.ns, 0);
+    assert_int_equal(look(s, ""), ELECTION_SILENT);
+    // However long it lasts: what nobody waits for any more ends on the server too.
+    int64_t sessions = 0;
+    assert_true(election_parse_count(
+        pgt_get(s->admin,
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'metafence'"),
+        &sessions));
+    assert_in_range(sessions, 1, 4);
     pgt_run(s->meta, "COMMIT");
     assert_int_equal(look(s, ""), ELECTION_OK);
 }

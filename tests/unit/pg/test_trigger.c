@@ -522,6 +522,95 @@ static void test_deaths_and_phantom(void **state)
     assert_string_equal(pgt_try(s->psql, "SELECT * FROM metafence.term"), "42501");
 }
 
+// Sends one statement on each session before any answer is read, and wants all of them to
+// succeed.
+static void at_once(PGconn *const *sessions, const char *const *statements, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(PQsendQuery(sessions[i], statements[i]), 1);
+    for (size_t i = 0; i < count; i++) {
+        PGresult *result = PQgetResult(sessions[i]);
+        if (PQresultStatus(result) != PGRES_TUPLES_OK &&
+            PQresultStatus(result) != PGRES_COMMAND_OK)
+            fail_msg("session %zu: %s", i, PQresultErrorMessage(result));
+        PQclear(result);
+        assert_null(PQgetResult(sessions[i]));
+    }
+}
+
+static void test_concurrent_campaigns(void **state)
+{
+    struct scene *s = *state;
+    PGconn *const sessions[] = {s->a1, s->b1, s->a3, s->psql};
+    const char *const deletes = "DELETE FROM election_leader";
+    const char *const expires =
+        "UPDATE election_leader SET last_heartbeat = now() - interval '6s'";
+    static char campaigns[3][1024];
+    static const char *const ids[] = {"meta-a", "meta-b", "meta-c"};
+    long long term = 0;
+
+    pgt_run(s->admin, "LISTEN " SQL_CHANNEL);
+    for (size_t i = 0; i < 3; i++)
+        (void)snprintf(
+            campaigns[i], sizeof campaigns[i],
+            "INSERT INTO election_leader AS e VALUES ('svc', '%s', NOW()) ON CONFLICT"
+            " (service) DO UPDATE SET id = CASE WHEN e.last_heartbeat < NOW() - interval"
+            " '5s' THEN excluded.id ELSE e.id END, last_heartbeat = CASE WHEN"
+            " e.last_heartbeat < NOW() - interval '5s' OR e.id = excluded.id THEN"
+            " excluded.last_heartbeat ELSE e.last_heartbeat END RETURNING id",
+            ids[i]);
+    for (int round = 1; round <= 200; round++) {
+        const char *const statements[] = {campaigns[0], campaigns[1], campaigns[2],
+                                          round % 3 ? expires : deletes};
+        for (size_t i = 0; i < 3; i++) // every process is a new incarnation each time
+            pgt_run(sessions[i], "SET application_name = 'metafence:pod-000%zu:%016x'", i,
+                    (unsigned)round);
+        at_once(sessions, statements, 4);
+        at_once(sessions, statements, 3);
+        // The term is the row's, and its owner is the incarnation that wrote the row.
+        assert_string_equal(pgt_get(s->admin,
+                                    "SELECT t.owner_id = l.id AND t.owner_tag = r.tag AND"
+                                    " r.heartbeat = l.last_heartbeat FROM election_leader"
+                                    " l, metafence.term t, metafence.renewal r"),
+                            "t");
+    }
+    // Each move was told once, in order, without a gap.
+    assert_int_equal(PQconsumeInput(s->admin), 1);
+    for (PGnotify *note = PQnotifies(s->admin); note; note = PQnotifies(s->admin)) {
+        int64_t told = 0;
+        note->extra[strcspn(note->extra, " ")] = '\0';
+        assert_true(election_parse_count(note->extra, &told));
+        assert_int_equal(told, ++term);
+        PQfreemem(note);
+    }
+    char expected[24];
+    (void)snprintf(expected, sizeof expected, "%lld", term);
+    assert_string_equal(pgt_get(s->admin, "SELECT term FROM metafence.term"), expected);
+    assert_true(term >= 200);
+}
+
+static void test_old_tags_are_trimmed(void **state)
+{
+    struct scene *s = *state;
+
+    (void)pgt_campaign(s->a1, "meta-a");
+    (void)pgt_campaign(s->a2, "meta-a");
+    pgt_run(s->admin, "UPDATE metafence.tag SET first_seen = now() - interval '91 days',"
+                      " last_seen_heartbeat = now() - interval '91 days'");
+    pgt_run(s->admin,
+            "INSERT INTO metafence.death VALUES ('x', 'i', 1, 'm', 'r', now() - interval"
+            " '91 days'), ('y', 'i', 1, 'm', 'r', now() - interval '89 days')");
+    (void)pgt_campaign(s->a3, "meta-a");
+    assert_string_equal(tag_row(s, TAG_A1), "NULL");
+    assert_string_equal(
+        pgt_get(s->admin, "SELECT string_agg(incarnation_tag, ' ') FROM metafence.death"), "y");
+    // The owner of the moment stays known, however long it leads.
+    pgt_run(s->admin, "UPDATE metafence.tag SET first_seen = now() - interval '91 days',"
+                      " last_seen_heartbeat = now() - interval '91 days'");
+    pgt_run(s->psql, "UPDATE election_leader SET last_heartbeat = clock_timestamp()");
+    assert_string_equal(tag_row(s, TAG_A3), "3 f");
+}
+
 static void test_size(void **state)
 {
     struct scene *s = *state;
@@ -567,6 +656,8 @@ static const struct CMUnitTest tests[] = {
     SCENE_TEST(test_end_sessions),
     SCENE_TEST(test_end_sessions_without_right),
     SCENE_TEST(test_deaths_and_phantom),
+    SCENE_TEST(test_concurrent_campaigns),
+    SCENE_TEST(test_old_tags_are_trimmed),
     SCENE_TEST(test_size),
 };
 
