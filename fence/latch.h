@@ -15,17 +15,20 @@ static inline void latch_put(struct shim_memory *memory, uint32_t flag, bool on)
     memory->status.flags = on ? memory->status.flags | flag : memory->status.flags & ~flag;
 }
 
-// Another id or none in the row: our lease, if we get one, is younger than that read. Our id:
-// its heartbeat is a lower bound. What is read once we are engaged says nothing of this kind:
-// only a leader permit extends then, so this must not be called for it.
+// Another id or none in the row, or our id by somebody else (the agent then calls it a
+// follower): our lease, if we get one, is younger than that read. Our id: its heartbeat is a
+// lower bound. What is read once we are engaged says nothing of this kind: only a leader permit
+// extends then, so this must not be called for it.
 static inline void latch_lease_base(struct shim_memory *memory)
 {
     const struct fence_order *order = &memory->order;
     struct instant base = {order->read_ns};
+    bool is_follower =
+        order->role == FENCE_ROLE_FOLLOWER && order->incarnation == memory->status.incarnation;
 
     if (order->magic == 0 || order->row == FENCE_ROW_UNKNOWN)
         return;
-    if (order->row == FENCE_ROW_OURS && order->heartbeat_age_ns > 0)
+    if (order->row == FENCE_ROW_OURS && order->heartbeat_age_ns > 0 && !is_follower)
         base = instant_add(base, -order->heartbeat_age_ns);
     memory->lease_base = instant_max(memory->lease_base, base);
 }

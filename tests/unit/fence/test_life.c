@@ -129,6 +129,27 @@ static void test_one_fence_for_a_lost_agent(void **state)
     assert_true(memory.status.flags & SHIM_ARMED);
 }
 
+// The row still has our id, long expired: what the new incarnation wins is as young as itself.
+static void test_a_lease_is_not_older_than_its_incarnation(void **state)
+{
+    const struct shim_config config = fixture_config();
+    struct shim_memory memory = {0};
+    const struct fence_order expired = {.incarnation = 1,
+                                        .flags = FENCE_ORDER_ARMED,
+                                        .row = FENCE_ROW_OURS,
+                                        .read_ns = S(199),
+                                        .heartbeat_age_ns = S(100)};
+
+    (void)state;
+    shim_started(&memory, AT(S(100)), 10, 11, TAG_OLDER);
+    shim_reaped(&config, &memory, AT(S(150)), 0);
+    fixture_order(&config, &memory, expired, S(199));
+    shim_started(&memory, AT(S(200)), 12, 13, TAG_OWN);
+    fixture_turn(&config, &memory, S(201), PORTS_FOLLOWER);
+    assert_false(fixture_turn(&config, &memory, S(202), PORTS_LEADER).kill);
+    assert_int_equal(memory.status.deadline_ns, S(200) + LEASE_ROOM);
+}
+
 static void test_term_is_forwarded_once_and_nothing_starts(void **state)
 {
     const struct shim_config config = fixture_config();
