@@ -505,6 +505,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_engagement),
     cmocka_unit_test(test_latches_reset_with_the_incarnation),
     cmocka_unit_test(test_one_fence_for_a_lost_agent),
+    cmocka_unit_test(test_a_lease_is_not_older_than_its_incarnation),
     cmocka_unit_test(test_term_is_forwarded_once_and_nothing_starts),
     cmocka_unit_test(test_term_while_held_exits_zero),
     cmocka_unit_test(test_ends),
