@@ -93,21 +93,19 @@ static void print_last_fence(const cJSON *status)
 {
     char text[256];
     char death[32];
-    char gone[32] = "not confirmed";
     double decided = client_number(status, "last_fence.decided_boot_ns", 0);
     double dead = client_number(status, "last_fence.dead_boot_ns", 0);
     double sessions = client_number(status, "last_fence.sessions_gone_boot_ns", 0);
 
     if (!cJSON_IsObject(client_get(status, "last_fence")))
         return;
-    if (sessions > 0)
-        span((sessions - decided) / 1e6, gone, sizeof(gone));
-    (void)snprintf(
-        text, sizeof(text), "%s%s, incarnation %.0f, dead after %s, sessions gone: %s",
-        client_text(status, "last_fence.reason"),
-        client_is_true(status, "last_fence.by_metafence_run") ? " (by metafence-run)" : "",
-        client_number(status, "last_fence.incarnation", 0),
-        dead > 0 ? span((dead - decided) / 1e6, death, sizeof(death)) : "not yet", gone);
+    (void)snprintf(text, sizeof(text), "%s%s, incarnation %.0f, dead after %s, sessions %s",
+                   client_text(status, "last_fence.reason"),
+                   client_is_true(status, "last_fence.by_metafence_run") ? " (by metafence-run)"
+                                                                         : "",
+                   client_number(status, "last_fence.incarnation", 0),
+                   dead > 0 ? span((dead - decided) / 1e6, death, sizeof(death)) : "not yet",
+                   sessions > 0 ? "gone" : "not confirmed gone");
     row("last fence", text);
 }
 
