@@ -91,7 +91,9 @@ BEGIN
        SET term = t.term + 1, owner_id = excluded.owner_id, owner_tag = excluded.owner_tag,
            system_id = excluded.system_id, timeline = excluded.timeline, since = excluded.since
     RETURNING t.term INTO v_term;
-    UPDATE metafence.tag AS g SET superseded = true
+    -- The owner's heartbeats were not noted one by one: it was alive until about now, and the 90 days
+    -- below count from here.
+    UPDATE metafence.tag AS g SET superseded = true, last_seen_heartbeat = now()
      WHERE g.tag = v_old_tag AND v_old_tag IS DISTINCT FROM p_tag;
     UPDATE metafence.tag AS g SET owned_term = v_term WHERE g.tag = p_tag;
     -- A superseded tag has to stay known while its process could still be around: 90 days.

@@ -602,6 +602,7 @@ static void test_old_tags_are_trimmed(void **state)
             " '91 days'), ('y', 'i', 1, 'm', 'r', now() - interval '89 days')");
     (void)pgt_campaign(s->a3, "meta-a");
     assert_string_equal(tag_row(s, TAG_A1), "NULL");
+    assert_string_equal(tag_row(s, TAG_A2), "2 t"); // led for 91 days, superseded just now
     assert_string_equal(
         pgt_get(s->admin, "SELECT string_agg(incarnation_tag, ' ') FROM metafence.death"), "y");
     // The owner of the moment stays known, however long it leads.
