@@ -55,7 +55,9 @@ func runAll(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-func long() bool { return os.Getenv("METASIM_LONG") != "" }
+var longFlag = flag.Bool("long", os.Getenv("METASIM_LONG") != "", "larger samples, and ttl 30 (environment METASIM_LONG=1)")
+
+func long() bool { return *longFlag }
 
 var ports struct {
 	sync.Mutex

@@ -96,3 +96,23 @@ func TestK1TagsOfWinners(t *testing.T) {
 		t.Errorf("%d renewals with a tag that is not the owner's", bad)
 	}
 }
+
+// Whoever looks for the campaign in pg_stat_activity finds the original's statement.
+func TestStatementsReachPostgres(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, setup{nodes: 1})
+	c.start()
+	c.await(patience, "the campaign among the sessions' last statements", func() bool {
+		var found int
+		err := c.conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND query LIKE 'INSERT INTO election_leader (service, id, last_heartbeat)%ON CONFLICT (service) DO UPDATE%RETURNING service, id, last_heartbeat;'`).Scan(&found)
+		return err == nil && found > 0
+	})
+	var service, leader string
+	if err := c.conn.QueryRow(t.Context(), `SELECT service, id FROM election_leader`).Scan(&service, &leader); err != nil {
+		t.Fatal(err)
+	}
+	if service != "__meta_election_" || !strings.Contains(leader, ":") {
+		t.Errorf("row (%q, %q)", service, leader)
+	}
+}

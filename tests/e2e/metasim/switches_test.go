@@ -59,6 +59,7 @@ func TestWrapperShell(t *testing.T) {
 	if inner == n.cmd.Process.Pid {
 		t.Fatal("no shell in between")
 	}
+	t.Cleanup(func() { _ = syscall.Kill(inner, syscall.SIGKILL) })
 	n.signal(syscall.SIGTERM)
 	n.mustExit(128+int(syscall.SIGTERM), time.Second)
 	n.awaitEvent("renew", clock.BootNS())
