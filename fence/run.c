@@ -128,8 +128,12 @@ static void observe_signals(struct run *run)
         int number = (int)info.ssi_signo;
         bool stops = number == SIGTERM || number == SIGINT;
 
-        if (number == SIGCHLD)
-            continue; // children are looked at in every turn
+        if (number == SIGCHLD) {
+            // Children are looked at in every turn. One that ends while we kill may have left a
+            // new one.
+            run->kill_at = run->now;
+            continue;
+        }
         if (stops && !run->facts.term_requested) {
             fence_log(FENCE_LOG_INFO, "asked to stop: nothing is started any more", "signal=%d",
                       number);

@@ -194,9 +194,7 @@ def unpack_status(packet: bytes) -> Status:
         term=v[23],
         kills=v[24],
         fences=v[25],
-        last_death=Death(
-            v[26], text(v[27]), REASONS[v[28]], v[29], v[30], v[31], v[32], bool(v[33])
-        ),
+        last_death=Death(v[26], text(v[27]), REASONS[v[28]], v[29], v[30], v[31], v[32], bool(v[33])),
     )
 
 

@@ -18,6 +18,7 @@ import fenceclient as fc
 import pytest
 from fenceclient import Closed, FenceClient, boot_ns, pack_order
 from harness.paths import metafence_run
+from harness.process import descendants, signal_pid
 from harness.waiting import hold, wait_for
 
 CHILD = Path(__file__).with_name("shim_child.py")
@@ -27,12 +28,17 @@ TTL_S = 5.0
 ROOM_S = TTL_S - 0.3 - KILL_BUDGET_S  # what of a lease is left to a leader
 
 
-def free_port() -> int:
-    while True:
-        port = random.randrange(23000, 24000)
+def free_ports(count: int) -> list[int]:
+    """Each parallel worker has a range of its own."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
+    found = []
+    for port in random.sample(range(23000 + worker * 100, 23100 + worker * 100), 100):
         with socket.socket() as s:
             if s.connect_ex(("127.0.0.1", port)) != 0:
-                return port
+                found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no free ports")
 
 
 def exists(pid: int) -> bool:
@@ -52,9 +58,10 @@ class Shim:
         self.state = self.dir / "state"
         self.child_log = self.dir / "child.log"
         self.log = self.dir / "run.log"
-        self.service, self.metrics, self.dashboard = free_port(), free_port(), free_port()
+        self.service, self.metrics, self.dashboard = free_ports(3)
         self.process: subprocess.Popen | None = None
         self.agents: list[FenceClient] = []
+        self.wrapper: list[str] = []
 
     def start(self, *command: str, habits: tuple[str, ...] = (), **options: str | None) -> None:
         if not command:
@@ -72,7 +79,7 @@ class Shim:
             "dashboard-port": self.dashboard,
         }
         given |= {name.replace("_", "-"): value for name, value in options.items()}
-        argv = [str(metafence_run())]
+        argv = [*self.wrapper, str(metafence_run())]
         for name, value in given.items():
             argv += [f"--{name}"] if value is None else [f"--{name}={value}"]
         with open(self.log, "ab") as log:
@@ -133,6 +140,16 @@ class Shim:
 
         return wait_for("grandchild", find, 5)
 
+    def processes_with(self, end_of_argv: str) -> list[int]:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if (folder / "cmdline").read_text().endswith(end_of_argv):
+                    found.append(int(folder.name))
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+        return found
+
     def json(self) -> dict:
         argv = [str(metafence_run()), "status", "--state", str(self.state)]
         return json.loads(subprocess.check_output(argv))
@@ -152,7 +169,8 @@ class Shim:
             try:
                 self.process.wait(1)
             except subprocess.TimeoutExpired:
-                self.process.kill()
+                for pid in [*descendants(self.process.pid), self.process.pid]:
+                    signal_pid(pid, signal.SIGKILL)
                 self.process.wait()
         shutil.rmtree(self.dir)
 
@@ -180,9 +198,7 @@ HARMLESS = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
 HARMLESS |= {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 
 
-@pytest.mark.parametrize(
-    "number", sorted(signal.valid_signals() - HARMLESS - {signal.SIGABRT}), ids=int
-)
+@pytest.mark.parametrize("number", sorted(signal.valid_signals() - HARMLESS - {signal.SIGABRT}), ids=int)
 def test_death_by_signal_is_128_plus(shim: Shim, number: int) -> None:
     script = "import os,signal,sys; signal.signal(int(sys.argv[1]), signal.SIG_DFL) "
     script += "if int(sys.argv[1]) not in (9,) else 0; os.kill(os.getpid(), int(sys.argv[1]))"
@@ -196,9 +212,7 @@ def test_death_by_signal_is_128_plus(shim: Shim, number: int) -> None:
 def test_unordered_clean_ends_start_again_with_backoff(shim: Shim, end: str) -> None:
     shim.start("sh", "-c", end)
     agent = shim.agent()
-    ended = agent.until(
-        "first end", lambda s: s.last_death.incarnation == 1, saying=agent.follower
-    )
+    ended = agent.until("first end", lambda s: s.last_death.incarnation == 1, saying=agent.follower)
     assert ended.last_death.reason == "None"
     again = agent.until("third start", lambda s: s.incarnation == 3, saying=agent.follower)
     assert again.kills == 0 and again.fences == 0
@@ -287,9 +301,7 @@ def test_kill_order_latency(shim: Shim) -> None:
         agent.kill(fc.MANUAL)
         dead = agent.until("dead", lambda s, i=incarnation: s.last_death.incarnation == i)
         took.append(dead.last_death.dead_ns - sent)
-        agent.until(
-            "again", lambda s, i=incarnation: s.incarnation == i + 1, 5, agent.follower
-        )
+        agent.until("again", lambda s, i=incarnation: s.incarnation == i + 1, 5, agent.follower)
     assert sorted(took)[2] < 50e6, f"median of {took}"
 
 
@@ -322,6 +334,33 @@ def test_what_meta_leaves_behind_is_dead_before_the_next_start(shim: Shim) -> No
     # The port is free again: the next one can listen on it.
     agent.until("second", lambda s: s.last_death.incarnation == 2, 8, saying=agent.follower)
     assert len(shim.children()) == 2
+
+
+CHAIN = """
+import os, sys
+print("chain", flush=True)
+while True:
+    if os.fork() == 0:
+        os.setsid()
+    else:
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("as_pid_1", [False, True])
+def test_a_tree_that_forks_faster_than_one_looks(shim: Shim, as_pid_1: bool) -> None:
+    """The first process stays; a descendant forks, its parent ends, and so on for ever."""
+    if as_pid_1 and os.geteuid() != 0:
+        pytest.skip("needs root for a PID namespace")
+    shim.wrapper = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if as_pid_1 else []
+    # The marker in the arguments is how what is left of the chain is found.
+    script = f'{sys.executable} -c "$0" {shim.dir} & exec sleep 1000'
+    agent = shim.running("sh", "-c", script, CHAIN)
+    wait_for("chain runs", lambda: "chain" in shim.log.read_text(), 5)
+    agent.kill(fc.SUPERSEDED)
+    dead = agent.until("dead", lambda s: s.last_death.incarnation == 1)
+    assert dead.last_death.reason == "Superseded"
+    assert shim.processes_with(str(shim.dir) + "\0") == []
 
 
 def test_under_a_wrapper_shell(shim: Shim) -> None:
@@ -598,7 +637,12 @@ def test_the_agent_that_ordered_last_to_connect_is_heard(shim: Shim) -> None:
     new.until("heard", lambda s: s.order_seq == new.seq)
     assert new.status.alive and new.status.incarnation == 1
     new.close()
-    old.until("is heard again", lambda s: s.last_death.incarnation == 1, 5, lambda: old.kill(fc.SUPERSEDED))
+    old.until(
+        "is heard again",
+        lambda s: s.last_death.incarnation == 1,
+        5,
+        lambda: old.kill(fc.SUPERSEDED),
+    )
 
 
 def test_a_peer_that_does_not_read_blocks_nobody(shim: Shim) -> None:
@@ -710,7 +754,10 @@ def test_memory_and_descriptors_are_flat(shim: Shim) -> None:
         (["--pod-uid=a b c d e"], "must be letters, digits or -"),
         (["--pod-uid="], "--pod-uid is empty"),
         (["--socket=" + "/x" * 60], "has 120 bytes: the kernel takes 107"),
-        (["--ttl=2s", "--margin=2s"], "--margin 2s + --kill-budget 500ms must be less than --ttl 2s"),
+        (
+            ["--ttl=2s", "--margin=2s"],
+            "--margin 2s + --kill-budget 500ms must be less than --ttl 2s",
+        ),
         (["--max-kills=11"], "--max-kills is 11: at most 10"),
         (["probe", "life"], 'probe "life" is none of startup, liveness, readiness'),
         (["probe", "liveness"], "--state is missing"),
