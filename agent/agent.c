@@ -168,7 +168,7 @@ static void trim_once(struct agent *agent)
 static void on_turn(void *arg)
 {
     struct agent *agent = arg;
-    struct instant again = INSTANT_NEVER;
+    struct instant again;
 
     if (!agent->turn_due)
         return;
