@@ -8,8 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define RETRY_NS       (100 * NS_PER_MS)
-#define PACKETS_A_WAKE 16 // so that a flooding peer can't starve the loop
+#define RETRY_NS (100 * NS_PER_MS)
 
 struct fencelink {
     struct loop *loop;
@@ -85,7 +84,7 @@ static int receive(struct fencelink *link, struct err *err)
         link->ops->on_garbage(err, link->arg);
     else
         link->ops->on_status(&status, link->arg);
-    return 1;
+    return 0;
 }
 
 static void on_ready(int fd, unsigned events, void *arg)
@@ -98,8 +97,6 @@ static void on_ready(int fd, unsigned events, void *arg)
     if (events & LOOP_WRITE)
         r = flush(link, &err);
     if (r == 0)
-        r = 1;
-    for (int i = 0; r > 0 && i < PACKETS_A_WAKE; i++)
         r = receive(link, &err);
     if (r < 0)
         go_down(link, &err);
