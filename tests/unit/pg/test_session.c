@@ -1,92 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The session with Postgres under faults: refused, silent, reset, slow, wrong password, TLS,
 // notifications.
-#include "tests/unit/pg/pgtest.h"
+#include "tests/unit/pg/asked.h"
 
-#include <netinet/in.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
-
-struct seen {
-    unsigned ups, downs, notes;
-    struct pg_fault down_fault;
-    char note[256];
-    bool is_up, is_down, has_note;
-};
-
-struct answer {
-    bool is_done;
-    unsigned count;
-    struct pg_reply reply; // result is gone, `value` holds it
-    char value[64];
-};
-
-static void on_up(void *arg)
-{
-    struct seen *seen = arg;
-
-    seen->ups++;
-    seen->is_up = true;
-}
-
-static void on_down(const struct pg_fault *fault, void *arg)
-{
-    struct seen *seen = arg;
-
-    seen->downs++;
-    seen->is_down = true;
-    seen->down_fault = *fault;
-}
-
-static void on_notify(const char *payload, void *arg)
-{
-    struct seen *seen = arg;
-
-    seen->notes++;
-    seen->has_note = true;
-    (void)snprintf(seen->note, sizeof seen->note, "%s", payload);
-}
-
-static const struct pg_ops ops = {.up = on_up, .down = on_down, .notify = on_notify};
-
-static void on_answer(const struct pg_reply *reply, void *arg)
-{
-    struct answer *answer = arg;
-
-    answer->is_done = true;
-    answer->count++;
-    answer->reply = *reply;
-    answer->reply.result = NULL;
-    if (reply->result && PQntuples(reply->result) > 0)
-        (void)snprintf(answer->value, sizeof answer->value, "%s",
-                       PQgetvalue(reply->result, 0, 0));
-}
-
-static struct pg *start(struct pgt *pgt, const struct pg_params *params, struct seen *seen)
-{
-    struct pg *pg = NULL;
-    struct err err;
-
-    const struct pg_net net = {pgt->loop, pgt->resolver, params};
-    if (pg_new(&net, &ops, seen, &pg, &err) < 0)
-        fail_msg("%s", err.msg);
-    return pg;
-}
-
-static void ask(struct pg *pg, const char *sql, bool is_read, struct answer *answer)
-{
-    const struct pg_request request = {.sql = sql, .is_read = is_read};
-    struct err err;
-
-    assert_int_equal(pg_send(pg, &request, on_answer, answer, &err), 0);
-}
-
-static int64_t ms_since(struct instant start)
-{
-    return instant_since(clock_now(), start) / NS_PER_MS;
-}
 
 static void test_answers(void **state)
 {
@@ -205,198 +123,6 @@ static void test_password_file(void **state)
     (void)close(fd);
 }
 
-static void test_connect_timeout(void **state)
-{
-    struct pgt *pgt = *state;
-    struct relay *relay = relay_new(pgt, pgt_port());
-    struct pg_params params = pgt_params(relay_port(relay));
-    struct seen seen = {0};
-
-    relay_set(relay, RELAY_STALL);
-    params.connect_timeout_ns = 300 * NS_PER_MS;
-    struct instant begin = clock_now();
-    struct pg *pg = start(pgt, &params, &seen);
-    pgt_wait(pgt, &seen.is_down, 2000);
-    assert_in_range(ms_since(begin), 300, 1500);
-    assert_int_equal(seen.down_fault.kind, PG_SILENT);
-    assert_non_null(strstr(seen.down_fault.err.msg, "within 300ms"));
-    relay_set(relay, RELAY_PASS);
-    pgt_wait(pgt, &seen.is_up, 2000);
-    pg_free(pg);
-    relay_free(relay);
-}
-
-static void test_hedge(void **state)
-{
-    struct pgt *pgt = *state;
-    struct relay *relay = relay_new(pgt, pgt_port());
-    struct pg_params params = pgt_params(relay_port(relay));
-    struct seen seen = {0};
-    struct pg *pg = start(pgt, &params, &seen);
-    struct answer first = {0}, second = {0}, third = {0};
-
-    ask(pg, "SELECT 1", true, &first);
-    pgt_wait(pgt, &first.is_done, 2000);
-    assert_int_equal(relay_accepted(relay), 1);
-
-    // The idle connection has died silently, new ones work.
-    relay_set(relay, RELAY_STALL_OLD);
-    struct instant begin = clock_now();
-    ask(pg, "SELECT 2", true, &second);
-    pgt_wait(pgt, &second.is_done, 2000);
-    assert_in_range(ms_since(begin), 200, 1500); // half the time-out first
-    assert_string_equal(second.value, "2");
-    assert_true(second.reply.was_hedged);
-    // Its own time, not that of the first copy.
-    assert_true(instant_since(second.reply.sent_at, begin) >= 200 * NS_PER_MS);
-    assert_int_equal(pg_stats(pg)->hedges, 1);
-    assert_int_equal(pg_stats(pg)->hedge_wins, 1);
-    assert_int_equal(seen.downs, 0);
-    assert_int_equal(relay_accepted(relay), 2);
-
-    // What was stalled arrives late: nobody is called twice, and the next read is quick again.
-    relay_set(relay, RELAY_PASS);
-    ask(pg, "SELECT 3", true, &third);
-    pgt_wait(pgt, &third.is_done, 2000);
-    assert_false(third.reply.was_hedged);
-    pgt_idle(pgt, 300);
-    assert_int_equal(first.count + second.count + third.count, 3);
-    assert_int_equal(relay_open(relay), 1);
-    pg_free(pg);
-    relay_free(relay);
-}
-
-static void test_slow_answer_keeps_session(void **state)
-{
-    struct pgt *pgt = *state;
-    struct relay *relay = relay_new(pgt, pgt_port());
-    struct pg_params params = pgt_params(relay_port(relay));
-    params.connect_timeout_ns = 4 * NS_PER_SEC; // the life of a request
-    struct seen seen = {0};
-    struct pg *pg = start(pgt, &params, &seen);
-    struct answer first = {0}, slow = {0};
-
-    ask(pg, "SELECT 1", true, &first);
-    pgt_wait(pgt, &first.is_done, 2000);
-    // Everything stalls, successors too: the working session must stay, and answer once it can.
-    relay_set(relay, RELAY_STALL);
-    struct instant begin = clock_now();
-    ask(pg, "SELECT 7", true, &slow);
-    pgt_idle(pgt, 700); // longer than the query time-out, shorter than the request's life
-    assert_false(slow.is_done);
-    assert_int_equal(relay_open(relay), 2);
-    relay_set(relay, RELAY_PASS);
-    pgt_wait(pgt, &slow.is_done, 2000);
-    assert_string_equal(slow.value, "7");
-    assert_false(slow.reply.was_hedged);
-    assert_true(instant_since(slow.reply.sent_at, begin) < 700 * NS_PER_MS); // first copy
-    assert_int_equal(seen.downs, 0);
-    pgt_idle(pgt, 300);
-    assert_int_equal(slow.count, 1);
-    assert_int_equal(relay_open(relay), 1);
-    pg_free(pg);
-    relay_free(relay);
-}
-
-static void test_silence_ends_requests(void **state)
-{
-    struct pgt *pgt = *state;
-    struct relay *relay = relay_new(pgt, pgt_port());
-    struct pg_params params = pgt_params(relay_port(relay));
-    struct seen seen = {0};
-    struct pg *pg = start(pgt, &params, &seen);
-    struct answer first = {0}, read = {0}, write = {0};
-
-    ask(pg, "SELECT 1", true, &first);
-    pgt_wait(pgt, &first.is_done, 2000);
-    relay_set(relay, RELAY_STALL);
-    struct instant begin = clock_now();
-    ask(pg, "SELECT pg_notify('x', '')", false, &write);
-    ask(pg, "SELECT 2", true, &read);
-    pgt_wait(pgt, &write.is_done, 2000);
-    assert_in_range(ms_since(begin), 400, 1400); // its own deadline
-    assert_int_equal(write.reply.fault.kind, PG_SILENT);
-    assert_int_equal(write.reply.fault.err.kind, ERR_UNKNOWN_OUTCOME);
-    assert_true(write.reply.sent_at.ns != 0);
-    pgt_wait(pgt, &read.is_done, 3000);
-    assert_in_range(ms_since(begin), 1500, 3000); // connect 1 s + 1.5 x 0.4 s
-    assert_int_equal(read.reply.fault.kind, PG_SILENT);
-    assert_int_equal(read.reply.fault.err.kind, ERR_TRANSIENT);
-    relay_set(relay, RELAY_PASS);
-    struct answer again = {0};
-    begin = clock_now();
-    ask(pg, "SELECT 3", true, &again);
-    pgt_wait(pgt, &again.is_done, 2000);
-    assert_string_equal(again.value, "3");
-    assert_int_equal(write.count + read.count, 2);
-    pg_free(pg);
-    relay_free(relay);
-}
-
-static void test_write_does_not_block_reads(void **state)
-{
-    struct pgt *pgt = *state;
-    struct pg_params params = pgt_params(pgt_port());
-    params.query_timeout_ns = 1600 * NS_PER_MS;
-    struct seen seen = {0};
-    struct pg *pg = start(pgt, &params, &seen);
-    struct answer write = {0}, read = {0};
-
-    ask(pg, "SELECT pg_sleep(1.2)", false, &write);
-    ask(pg, "SELECT 2", true, &read);
-    pgt_wait(pgt, &read.is_done, 3000);
-    assert_false(write.is_done); // the successor took the read over at half the write's time
-    pgt_wait(pgt, &write.is_done, 3000);
-    assert_int_equal(write.reply.fault.kind, PG_OK); // and the write kept its connection
-    assert_false(write.reply.was_hedged);
-    pg_free(pg);
-}
-
-static void test_reset_and_reconnect(void **state)
-{
-    struct pgt *pgt = *state;
-    struct relay *relay = relay_new(pgt, pgt_port());
-    struct pg_params params = pgt_params(relay_port(relay));
-    struct seen seen = {0};
-    struct pg *pg = start(pgt, &params, &seen);
-    struct answer read = {0};
-
-    pgt_wait(pgt, &seen.is_up, 2000);
-    ask(pg, "SELECT 1", true, &read);
-    pgt_wait(pgt, &read.is_done, 2000);
-    relay_set(relay, RELAY_RESET);
-    pgt_wait(pgt, &seen.is_down, 1000);
-    assert_false(pg_is_up(pg));
-    seen.is_up = false;
-    pgt_idle(pgt, 500);
-    relay_set(relay, RELAY_PASS);
-    struct instant begin = clock_now();
-    pgt_wait(pgt, &seen.is_up, 2000);
-    assert_true(ms_since(begin) < 1500); // the back-off never grows beyond 500 ms
-    pg_free(pg);
-    relay_free(relay);
-}
-
-static void test_terminated(void **state)
-{
-    struct pgt *pgt = *state;
-    struct pg_params params = pgt_params(pgt_port());
-    struct seen seen = {0};
-    struct pg *pg = start(pgt, &params, &seen);
-    PGconn *admin = pgt_connect("postgres", PGT_DATABASE, "scene");
-
-    pgt_wait(pgt, &seen.is_up, 2000);
-    seen.is_up = false;
-    pgt_run(admin,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'meta'");
-    pgt_wait(pgt, &seen.is_down, 1000);
-    assert_string_equal(seen.down_fault.sqlstate, "57P01");
-    assert_int_equal(seen.down_fault.kind, PG_SILENT);
-    pgt_wait(pgt, &seen.is_up, 1000);
-    PQfinish(admin);
-    pg_free(pg);
-}
-
 static void test_notify(void **state)
 {
     struct pgt *pgt = *state;
@@ -500,6 +226,8 @@ static void test_queue_is_bounded(void **state)
     assert_int_equal(answers[0].count, 1);
 }
 
+static const struct pg_ops no_ops = {0};
+
 static void test_bad_params(void **state)
 {
     struct pgt *pgt = *state;
@@ -517,7 +245,7 @@ static void test_bad_params(void **state)
         params.host = cases[i].host;
         params.database = cases[i].database;
         const struct pg_net net = {pgt->loop, pgt->resolver, &params};
-        assert_int_equal(pg_new(&net, &ops, NULL, &pg, &err), -1);
+        assert_int_equal(pg_new(&net, &no_ops, NULL, &pg, &err), -1);
         assert_int_equal(err.kind, ERR_INVALID);
         assert_non_null(strstr(err.msg, cases[i].names));
     }
@@ -526,21 +254,10 @@ static void test_bad_params(void **state)
 #define SESSION_TEST(fn) cmocka_unit_test_setup_teardown(fn, pgt_setup, pgt_teardown)
 
 static const struct CMUnitTest tests[] = {
-    SESSION_TEST(test_answers),
-    SESSION_TEST(test_refused),
-    SESSION_TEST(test_refusals),
-    SESSION_TEST(test_password_file),
-    SESSION_TEST(test_connect_timeout),
-    SESSION_TEST(test_hedge),
-    SESSION_TEST(test_slow_answer_keeps_session),
-    SESSION_TEST(test_silence_ends_requests),
-    SESSION_TEST(test_write_does_not_block_reads),
-    SESSION_TEST(test_reset_and_reconnect),
-    SESSION_TEST(test_terminated),
-    SESSION_TEST(test_notify),
-    SESSION_TEST(test_tls),
-    SESSION_TEST(test_unknown_host),
-    SESSION_TEST(test_queue_is_bounded),
+    SESSION_TEST(test_answers),      SESSION_TEST(test_refused),
+    SESSION_TEST(test_refusals),     SESSION_TEST(test_password_file),
+    SESSION_TEST(test_notify),       SESSION_TEST(test_tls),
+    SESSION_TEST(test_unknown_host), SESSION_TEST(test_queue_is_bounded),
     SESSION_TEST(test_bad_params),
 };
 
