@@ -25,6 +25,8 @@ declare -A STAGE_SAYS=(
     [unit]="unit tests, gcc"
     [unit_asan]="unit tests, clang with sanitizers"
     [pg]="agent/pg and sql/ against a real Postgres, sanitizers on"
+    [build_fuzz]="clang, sanitizers and coverage: the fuzzers"
+    [fuzz]="every parser of outside bytes, with libFuzzer"
     [sim]="simulation: the real cores, virtual time"
     [sim_asan]="simulation under sanitizers"
     [model]="SPIN models"
@@ -348,6 +350,22 @@ stage_unit_asan()
 stage_pg()
 {
     meson_suite build/asan pg
+}
+
+stage_build_fuzz()
+{
+    build_with build/fuzz clang-14 -Dfuzz=true -Dtests=false -Db_sanitize=address,undefined \
+        -Db_lundef=false -Dc_args=-fsanitize=fuzzer-no-link
+}
+
+stage_fuzz()
+{
+    local seconds=10 status=0
+    [ "$TIER" = full ] && seconds=60
+    tests/fuzz/run build/fuzz "$seconds" > "$RESULTS/fuzz.log" 2>&1 || status=$?
+    cat "$RESULTS/fuzz.log"
+    tests/ci/count text "$RESULTS/fuzz.log" > "$COUNTS"
+    return "$status"
 }
 
 stage_sim()
