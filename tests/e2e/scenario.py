@@ -36,6 +36,16 @@ class Fault:
         hold_until(self.began_ns + int(length * 1e9))
 
 
+def wait_error(old: Pod, old_pid: int | None, fault: Fault) -> None:
+    """The old leader's campaign has failed, which makes it a zombie. When the fault hit another statement
+    first, that one's wait comes before: up to two acquire time-outs."""
+
+    def failed() -> bool:
+        return any(e.boot_ns > fault.began_ns for e in old.witness.events("err", old_pid))
+
+    wait_for(f"{old.name}'s campaign fails", failed, 2 * fault.ttl + 5)
+
+
 def writes_beside(old: Pod, old_pid: int | None, since_ns: int, timeout: float = 10) -> None:
     """The process that lost leadership goes on writing to Postgres at full rate."""
 

@@ -158,8 +158,8 @@ def test_garbage_on_the_fence_socket(cluster: Make) -> None:
 
 def _connect(pod: Pod, name: str, kind: int) -> socket.socket:
     client = socket.socket(socket.AF_UNIX, kind)
-    client.settimeout(2)
     client.connect(str(pod.dir / name))
+    client.settimeout(2)
     return client
 
 

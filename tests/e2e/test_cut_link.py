@@ -13,7 +13,7 @@ writing for ever. With metafence it is dead before the other can be elected, and
 
 import pytest
 from harness import boot_ns
-from scenario import Case, Fault, Make, judge, writes_beside
+from scenario import Case, Fault, Make, judge, wait_error, writes_beside
 
 
 @pytest.mark.smoke_at_ttl5
@@ -33,6 +33,8 @@ def _cut(make: Make, case: Case, name: str, mode: str) -> None:
     old.proxy.order(f"mode {mode}")
     cluster.wait_new_leader(old, case.ttl + 3)
     fault.wait_end()
+    if not case.guarded:
+        wait_error(old, pid, fault)
     old.proxy.heal()
     if case.guarded:
         cluster.wait_converged(2 * case.ttl)

@@ -6,7 +6,7 @@ so that the campaign finds none until the acquire time-out: one error, and the l
 """
 
 from harness import boot_ns
-from scenario import Case, Fault, Make, judge, writes_beside
+from scenario import Case, Fault, Make, judge, wait_error, writes_beside
 
 
 def test_pool_of_one_is_busy(cluster: Make, zombie_case: Case) -> None:
@@ -18,6 +18,8 @@ def test_pool_of_one_is_busy(cluster: Make, zombie_case: Case) -> None:
     with made.postgres.connect() as blocker, blocker.transaction():
         blocker.execute("LOCK TABLE metasim_data IN EXCLUSIVE MODE")
         fault.wait_end()
+        if not case.guarded:
+            wait_error(old, pid, fault)
     made.wait_successor(old, pid, case.ttl + 3)
     if case.guarded:
         made.wait_converged(2 * case.ttl)

@@ -7,7 +7,7 @@ leads. With metafence the leader is dead before Postgres is even back.
 """
 
 from harness import boot_ns
-from scenario import Case, Fault, Make, judge, writes_beside
+from scenario import Case, Fault, Make, judge, wait_error, writes_beside
 
 
 def test_postgres_down(cluster: Make, zombie_case: Case) -> None:
@@ -21,6 +21,8 @@ def test_postgres_down(cluster: Make, zombie_case: Case) -> None:
     old.proxy.order("mode reset")
     made.postgres.start()
     made.wait_new_leader(old, case.ttl + 3)
+    if not case.guarded:
+        wait_error(old, pid, fault)
     old.proxy.heal()
     if case.guarded:
         made.wait_converged(2 * case.ttl)

@@ -6,7 +6,7 @@ nothing. Its services were never initialized anew: they act on what it remembere
 """
 
 from harness import boot_ns, wait_for
-from scenario import Case, Fault, Make, judge, writes_beside
+from scenario import Case, Fault, Make, judge, wait_error, writes_beside
 
 
 def test_zombie_wins_again(cluster: Make, zombie_case: Case) -> None:
@@ -18,6 +18,8 @@ def test_zombie_wins_again(cluster: Make, zombie_case: Case) -> None:
     old.proxy.order("mode stall")
     true = made.wait_new_leader(old, case.ttl + 3)
     fault.wait_end()
+    if not case.guarded:
+        wait_error(old, pid, fault)
     old.proxy.heal()
     if case.guarded:
         made.wait_converged(2 * case.ttl)
@@ -44,6 +46,7 @@ def test_superseded_is_latched_while_paused(cluster: Make) -> None:
     old.proxy.order("mode stall")
     true = made.wait_new_leader(old, made.ttl + 3)
     fault.wait_end()
+    wait_error(old, pid, fault)
     old.proxy.heal()
     writes_beside(old, pid, since_ns=boot_ns())
     status = old.wait_status("says that it is superseded", lambda s: s["superseded"], 5)
