@@ -8,9 +8,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -52,7 +54,30 @@ func runAll(m *testing.M) (int, error) {
 		return 1, err
 	}
 	defer shared.remove()
+	go cleanUpOnSignal(dir)
 	return m.Run(), nil
+}
+
+// started is what must not outlive an interrupted run.
+var started struct {
+	sync.Mutex
+	servers   []*postgres
+	processes []*os.Process
+}
+
+func cleanUpOnSignal(dir string) {
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
+	<-ch
+	started.Lock() // for good: nothing more may start
+	for _, p := range started.processes {
+		_ = p.Kill()
+	}
+	for _, pg := range started.servers {
+		pg.remove()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(1)
 }
 
 var longFlag = flag.Bool("long", os.Getenv("METASIM_LONG") != "", "larger samples, and ttl 30 (environment METASIM_LONG=1)")

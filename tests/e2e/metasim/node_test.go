@@ -60,6 +60,9 @@ func (n *node) start(flags ...string) {
 	if err := n.cmd.Start(); err != nil {
 		n.c.t.Fatal(err)
 	}
+	started.Lock()
+	started.processes = append(started.processes, n.cmd.Process)
+	started.Unlock()
 	exited := make(chan struct{})
 	n.exited = exited
 	cmd := n.cmd

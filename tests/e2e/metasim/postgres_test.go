@@ -65,6 +65,9 @@ func startPostgres() (*postgres, error) {
 		}
 	}
 	pg := &postgres{dir: dir, port: nextPort()}
+	started.Lock()
+	started.servers = append(started.servers, pg)
+	started.Unlock()
 	data := filepath.Join(dir, "data")
 	if err := pgRun("initdb", "-D", data, "-A", "trust", "-U", "postgres", "-N"); err != nil {
 		return nil, err

@@ -51,12 +51,12 @@ func TestJ2LongNameIsCut(t *testing.T) {
 
 func TestJ3StatementTimeout(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, setup{env: []string{"PGOPTIONS=-c statement_timeout=1s"}})
+	c := newCluster(t, setup{lease: 2 * ttl, env: []string{"PGOPTIONS=-c statement_timeout=1s"}})
 	l := c.start()
 	l.awaitEvent("renew", clock.BootNS())
 	at := clock.BootNS()
 	release := lockRow(c)
-	c.await(patience, "three Err", func() bool { return len(l.since("err", at)) >= 3 })
+	c.await(2*patience, "three Err", func() bool { return len(l.since("err", at)) >= 3 })
 	release()
 	l.awaitEvent("renew", clock.BootNS())
 	errs := l.since("err", at)

@@ -101,17 +101,17 @@ func TestG3TermUnderReset(t *testing.T) {
 	l.link("mode reset")
 	c.await(patience, "an Err", func() bool { return l.has("err", 0) })
 	l.signal(syscall.SIGTERM)
-	l.mustExit(0, time.Second)
+	l.mustExit(0, ttl/2)
 	f := c.nodes[1]
 	f.link("mode stall")
 	lasts(1500 * time.Millisecond)
 	f.signal(syscall.SIGTERM)
-	f.mustExit(0, time.Second)
+	f.mustExit(0, ttl/2)
 	g := c.nodes[2]
 	release := lockRow(c)
 	lasts(1500 * time.Millisecond)
 	g.signal(syscall.SIGTERM)
-	g.mustExit(0, time.Second)
+	g.mustExit(0, ttl/2)
 	release()
 }
 
@@ -130,5 +130,5 @@ func TestSecondInterrupt(t *testing.T) {
 		t.Fatal("ended by a second TERM")
 	}
 	l.signal(syscall.SIGINT)
-	l.mustExit(1, time.Second)
+	l.mustExit(1, patience)
 }

@@ -33,7 +33,7 @@ func TestPhantom(t *testing.T) {
 		t.Error("a phantom renews and stays a follower")
 	}
 	n.signal(syscall.SIGTERM)
-	n.mustExit(0, time.Second)
+	n.mustExit(0, ttl/2)
 	if id, _ := c.row(); id != n.id {
 		t.Error("a phantom's TERM is a follower's: no resign")
 	}
@@ -61,7 +61,7 @@ func TestWrapperShell(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Kill(inner, syscall.SIGKILL) })
 	n.signal(syscall.SIGTERM)
-	n.mustExit(128+int(syscall.SIGTERM), time.Second)
+	n.mustExit(128+int(syscall.SIGTERM), patience)
 	n.awaitEvent("renew", clock.BootNS())
 	if err := syscall.Kill(inner, syscall.SIGKILL); err != nil {
 		t.Errorf("the child of the shell must live on: %v", err)
