@@ -476,6 +476,8 @@ static void test_config(void **state)
         {"no room", S(30), S(20), S(10), 3,
          "--margin 20s + --kill-budget 10s must be less than --ttl 30s"},
         {"1 ns too much", S(30), S(20), S(10) + 1, 3, "must be less than --ttl 30s"},
+        {"no margin", S(30), 0, 1, 3, NULL},
+        {"negative margin", S(30), -1, 1, 3, "must be less than --ttl 30s"},
         {"overflow", S(30), INT64_MAX, INT64_MAX, 3, "must be less than --ttl 30s"},
         {"no ttl", 0, 0, 0, 3, "--ttl is 0s"},
         {"no budget", S(30), S(2), 0, 3, "--kill-budget is 0s"},
