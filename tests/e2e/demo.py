@@ -19,6 +19,7 @@ from harness import Cluster, Lab, Pod, boot_ns, hold, wait_for
 from harness.lab import clean_after_crashes, root_dir
 from harness.paths import Missing, metafence, metafence_run, metasim, postgres_bin
 from harness.process import signal_pid
+from scenario import cut_link
 
 TTL = 5
 WATCH = 2.0  # seconds for which the writers are counted after the link heals
@@ -82,8 +83,7 @@ class Act:
         return (moment - self.run.cut) / 1e9
 
     def cut(self) -> None:
-        self.old.proxy.order("mode stall")
-        self.run.cut = boot_ns()
+        self.run.cut = cut_link(self.old, "stall").began_ns
         renewals = self.old.witness.events("renew", self.old_pid)
         self.run.earliest = renewals[-1].boot_ns + TTL * 10**9
         self.screen.at(0, f"{self.old.name} leads. Its link to Postgres is cut: packets vanish, no error.")

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness import Cluster, Pod, boot_ns, hold_until, results, wait_for
+from harness import Cluster, Pod, boot_ns, hold, hold_until, results, wait_for
 
 Make = Callable[..., Cluster]
 FULL_RATE = 20  # this many writes are two seconds of work
@@ -34,6 +34,21 @@ class Fault:
     def wait_end(self) -> None:
         length = max(self.ttl * 4 / 3, self.ttl + 3)
         hold_until(self.began_ns + int(length * 1e9))
+
+
+def cut_link(old: Pod, mode: str) -> Fault:
+    """Cuts the leader's link between two campaigns. One that hits a campaign on its way ends differently:
+    that statement hangs until the link heals, and the leader leaves with exit 0 (b7)."""
+    since = boot_ns()
+
+    def renewed() -> bool:
+        return any(e.boot_ns > since for e in old.witness.events("renew"))
+
+    wait_for(f"{old.name} renews", renewed, 5)
+    hold(0.3)
+    fault = Fault.begins(old.profile.ttl)
+    old.proxy.order(f"mode {mode}")
+    return fault
 
 
 def wait_error(old: Pod, old_pid: int | None, fault: Fault) -> None:

@@ -13,7 +13,7 @@ writing for ever. With metafence it is dead before the other can be elected, and
 
 import pytest
 from harness import boot_ns
-from scenario import Case, Fault, Make, judge, wait_error, writes_beside
+from scenario import Case, Make, cut_link, judge, wait_error, writes_beside
 
 
 @pytest.mark.smoke_at_ttl5
@@ -29,8 +29,7 @@ def _cut(make: Make, case: Case, name: str, mode: str) -> None:
     cluster = make(ttl=case.ttl, guarded=case.guarded)
     old = cluster.start()
     pid = old.meta_pid
-    fault = Fault.begins(case.ttl)
-    old.proxy.order(f"mode {mode}")
+    fault = cut_link(old, mode)
     cluster.wait_new_leader(old, case.ttl + 3)
     fault.wait_end()
     if not case.guarded:
@@ -48,7 +47,7 @@ def test_old_connections_dead(cluster: Make, zombie_case: Case) -> None:
     make = cluster(ttl=case.ttl, guarded=case.guarded)
     old = make.start()
     pid = old.meta_pid
-    old.proxy.order("mode old-dead")
+    cut_link(old, "old-dead")
     make.wait_successor(old, pid, case.ttl + 3)
     if case.guarded:
         make.wait_converged(2 * case.ttl)

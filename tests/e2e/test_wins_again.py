@@ -6,7 +6,7 @@ nothing. Its services were never initialized anew: they act on what it remembere
 """
 
 from harness import boot_ns, wait_for
-from scenario import Case, Fault, Make, judge, wait_error, writes_beside
+from scenario import Case, Make, cut_link, judge, wait_error, writes_beside
 
 
 def test_zombie_wins_again(cluster: Make, zombie_case: Case) -> None:
@@ -14,8 +14,7 @@ def test_zombie_wins_again(cluster: Make, zombie_case: Case) -> None:
     made = cluster(ttl=case.ttl, guarded=case.guarded, pods=2)
     old = made.start()
     pid = old.meta_pid
-    fault = Fault.begins(case.ttl)
-    old.proxy.order("mode stall")
+    fault = cut_link(old, "stall")
     true = made.wait_new_leader(old, case.ttl + 3)
     fault.wait_end()
     if not case.guarded:
@@ -42,8 +41,7 @@ def test_superseded_is_latched_while_paused(cluster: Make) -> None:
     old = made.start()
     pid = old.meta_pid
     assert old.cli("pause", "--for", "10m", "--reason", "test").returncode == 0
-    fault = Fault.begins(made.ttl)
-    old.proxy.order("mode stall")
+    fault = cut_link(old, "stall")
     true = made.wait_new_leader(old, made.ttl + 3)
     fault.wait_end()
     wait_error(old, pid, fault)

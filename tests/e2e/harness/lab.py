@@ -30,9 +30,21 @@ def root_dir() -> Path:
     return path
 
 
+def ports_dir() -> Path:
+    """Where port blocks are locked: one place for all users, trees and METAFENCE_E2E_DIRs."""
+    path = Path("/tmp/metafence-e2e-ports")
+    if not path.exists():
+        path.mkdir(exist_ok=True)
+        path.chmod(0o1777)
+    return path
+
+
 def _lock(path: Path) -> int | None:
     """An exclusive lock that the kernel drops when this process ends, or None when taken."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError:
+        return None  # another user's
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
@@ -91,7 +103,7 @@ class Lab:
 
     def _claim_block(self) -> list[int]:
         for first in range(PORT_FIRST, PORT_LAST - PORT_BLOCK + 2, PORT_BLOCK):
-            fd = _lock(root_dir() / f"ports-{first}.lock")
+            fd = _lock(ports_dir() / f"{first}")
             if fd is None:
                 continue
             free = [p for p in range(first, first + PORT_BLOCK) if _is_free(p)]
