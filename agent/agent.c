@@ -142,7 +142,7 @@ static void on_rpc(const struct grpc_result *result, void *arg)
     struct agent *agent = arg;
 
     execute_rpc_done(agent, result);
-    if (result->answer == RPC_LEADING)
+    if (result->answer == GRPC_LEADING)
         agent->is_trimmed = false; // the last call for this incarnation: curl's pages are idle
 }
 

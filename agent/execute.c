@@ -84,7 +84,7 @@ static struct instant want_read(struct agent *agent)
 
 static void ask_status(struct agent *agent)
 {
-    struct grpc_result failed = {.answer = RPC_UNKNOWN, .sent_at = agent->facts.now};
+    struct grpc_result failed = {.answer = GRPC_UNKNOWN, .sent_at = agent->facts.now};
     struct err err = {0};
 
     if (grpc_client_is_busy(agent->grpc))

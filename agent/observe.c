@@ -139,10 +139,21 @@ bool observe_fence_down(struct facts *facts)
     return was_known;
 }
 
+static enum rpc_answer rpc_answer_of(enum grpc_answer answer)
+{
+    switch (answer) {
+    case GRPC_UNKNOWN: return RPC_UNKNOWN;
+    case GRPC_LEADING: return RPC_LEADING;
+    case GRPC_FOLLOWING: return RPC_FOLLOWING;
+    case GRPC_REFUSED: return RPC_REFUSED;
+    }
+    return RPC_UNKNOWN;
+}
+
 bool observe_rpc(struct facts *facts, const struct grpc_result *result, uint64_t incarnation,
                  struct instant now)
 {
-    facts->rpc.answer = result->answer;
+    facts->rpc.answer = rpc_answer_of(result->answer);
     facts->rpc.incarnation = incarnation;
     facts->rpc.sent_at = result->sent_at;
     facts->rpc.observed_at = now;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // config validate | show | options, and version.
-#include <curl/curl.h>
-#include <libpq-fe.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/cli/cli.h"
 #include "agent/config.h"
+#include "agent/grpc/client.h"
+#include "agent/pg/pg.h"
 #include "base/buf.h"
 
 static int show(const struct cli_args *args, const struct config *config)
@@ -73,13 +73,13 @@ int cli_config(const struct cli_args *args)
 
 int cli_version(const struct cli_args *args)
 {
-    const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
+    const char *curl = grpc_client_curl_version();
 
     if (args->output == CLI_JSON)
         (void)printf("{\"version\":\"%s\",\"libpq\":%d,\"libcurl\":\"%s\"}\n",
-                     METAFENCE_VERSION, PQlibVersion(), curl->version);
+                     METAFENCE_VERSION, PQlibVersion(), curl);
     else
         (void)printf("metafence %s (libpq %d.%d, libcurl %s)\n", METAFENCE_VERSION,
-                     PQlibVersion() / 10000, PQlibVersion() % 10000, curl->version);
+                     PQlibVersion() / 10000, PQlibVersion() % 10000, curl);
     return CLI_DONE;
 }

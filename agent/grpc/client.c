@@ -238,6 +238,11 @@ void grpc_client_free(struct grpc_client *client)
     free(client);
 }
 
+const char *grpc_client_curl_version(void)
+{
+    return curl_version_info(CURLVERSION_NOW)->version;
+}
+
 bool grpc_client_is_busy(const struct grpc_client *client)
 {
     return client->is_busy;
@@ -266,7 +271,7 @@ static void judge(struct grpc_client *client, CURLcode code, struct grpc_result 
     if (code != CURLE_OK) {
         (void)curl_easy_getinfo(client->easy, CURLINFO_OS_ERRNO, &os_errno);
         if (code == CURLE_COULDNT_CONNECT && os_errno == ECONNREFUSED)
-            result->answer = RPC_REFUSED;
+            result->answer = GRPC_REFUSED;
         (void)snprintf(result->detail, sizeof(result->detail), "%s", curl_easy_strerror(code));
         return;
     }
@@ -274,7 +279,7 @@ static void judge(struct grpc_client *client, CURLcode code, struct grpc_result 
     client->reply.body = (const uint8_t *)buf_str(&client->body);
     client->reply.body_len = client->body.len;
     result->answer = grpc_judge_status(&client->reply, &result->recovery_status);
-    if (result->answer == RPC_UNKNOWN)
+    if (result->answer == GRPC_UNKNOWN)
         (void)snprintf(result->detail, sizeof(result->detail),
                        "HTTP %ld, grpc-status %d, %zu bytes", client->reply.http_status,
                        client->reply.grpc_status, client->reply.body_len);
@@ -283,7 +288,7 @@ static void judge(struct grpc_client *client, CURLcode code, struct grpc_result 
 // Takes the finished call, if there is one, out of curl, then reports it.
 static void collect(struct grpc_client *client)
 {
-    struct grpc_result result = {.answer = RPC_UNKNOWN};
+    struct grpc_result result = {.answer = GRPC_UNKNOWN};
     bool is_done = false;
     int left = 0;
     CURLMsg *message = NULL;

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/core/facts.h"
+#include "agent/grpc/frame.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/loop.h"
@@ -15,8 +15,8 @@
 struct grpc_client;
 
 struct grpc_result {
-    enum rpc_answer answer;
-    int recovery_status; // 1 starting, 2 recovering, 3 running; 0 unless RPC_LEADING
+    enum grpc_answer answer;
+    int recovery_status; // 1 starting, 2 recovering, 3 running; 0 unless GRPC_LEADING
     struct instant sent_at;
     char detail[128]; // why UNKNOWN, for a log line
 };
@@ -36,6 +36,9 @@ struct grpc_client_config {
 struct grpc_client *grpc_client_new(struct loop *loop, const struct grpc_client_config *config);
 // Gives a call in flight up, without calling back. Accepts NULL. Not from inside on_result.
 void grpc_client_free(struct grpc_client *client);
+
+// "7.88.1". Borrowed, lives as long as the process.
+const char *grpc_client_curl_version(void);
 
 bool grpc_client_is_busy(const struct grpc_client *client);
 

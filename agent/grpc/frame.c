@@ -89,7 +89,7 @@ int grpc_frame_message(const uint8_t *body, size_t len, const uint8_t **ret_mess
     return 0;
 }
 
-enum rpc_answer grpc_judge_status(const struct grpc_reply *reply, int *ret_status)
+enum grpc_answer grpc_judge_status(const struct grpc_reply *reply, int *ret_status)
 {
     Meta__GetClusterRecoveryStatusResponse *response = NULL;
     const uint8_t *message = NULL;
@@ -98,16 +98,16 @@ enum rpc_answer grpc_judge_status(const struct grpc_reply *reply, int *ret_statu
 
     *ret_status = 0;
     if (reply->http_status != 200 || !reply->is_grpc)
-        return RPC_UNKNOWN;
+        return GRPC_UNKNOWN;
     if (reply->grpc_status == GRPC_STATUS_UNIMPLEMENTED)
-        return RPC_FOLLOWING;
+        return GRPC_FOLLOWING;
     if (reply->grpc_status != GRPC_STATUS_OK ||
         grpc_frame_message(reply->body, reply->body_len, &message, &len, &err) < 0)
-        return RPC_UNKNOWN;
+        return GRPC_UNKNOWN;
     response = meta__get_cluster_recovery_status_response__unpack(NULL, len, message);
     if (!response)
-        return RPC_UNKNOWN;
+        return GRPC_UNKNOWN;
     *ret_status = (int)response->status;
     meta__get_cluster_recovery_status_response__free_unpacked(response, NULL);
-    return RPC_LEADING;
+    return GRPC_LEADING;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // frame: what the bytes of a unary gRPC answer mean, as pure functions. Anything that is not
-// exactly one well-formed answer is RPC_UNKNOWN: garbage from the port of a meta is no evidence
-// of anything.
+// exactly one well-formed answer is GRPC_UNKNOWN: garbage from the port of a meta is no
+// evidence of anything.
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "agent/core/facts.h"
 #include "base/err.h"
 
 #define GRPC_FRAME_HEADER 5     // compressed flag, 4 bytes of length
@@ -16,6 +16,13 @@
 #define GRPC_STATUS_MISSING       (-1)
 #define GRPC_STATUS_OK            0
 #define GRPC_STATUS_UNIMPLEMENTED 12
+
+enum grpc_answer {
+    GRPC_UNKNOWN = 0, // no answer, or garbage
+    GRPC_LEADING,     // GetClusterRecoveryStatus answered OK
+    GRPC_FOLLOWING,   // UNIMPLEMENTED
+    GRPC_REFUSED,     // nobody listens
+};
 
 // Everything of an answer that its judgement needs.
 struct grpc_reply {
@@ -37,5 +44,5 @@ must_check int grpc_frame_message(const uint8_t *body, size_t len, const uint8_t
                                   size_t *ret_len, struct err *err);
 
 // What the answer to GetClusterRecoveryStatus says. *ret_status is the RecoveryStatus (0 unless
-// RPC_LEADING). Never RPC_REFUSED, which is the connection's to say.
-enum rpc_answer grpc_judge_status(const struct grpc_reply *reply, int *ret_status);
+// GRPC_LEADING). Never GRPC_REFUSED, which is the connection's to say.
+enum grpc_answer grpc_judge_status(const struct grpc_reply *reply, int *ret_status);

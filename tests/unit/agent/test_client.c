@@ -48,27 +48,27 @@ static const struct {
     const char *bytes;
     size_t len;
     bool closes; // after the answer
-    enum rpc_answer want;
+    enum grpc_answer want;
     int status;
     bool may_retry;
 } cases[] = {
     {"leading", BYTES(SETTINGS SETTINGS_ACK HEADERS_200 DATA_RUNNING TRAILERS_0), false,
-     RPC_LEADING, 3, false},
-    {"unimplemented", BYTES(SETTINGS SETTINGS_ACK HEADERS_12), false, RPC_FOLLOWING, 0, false},
+     GRPC_LEADING, 3, false},
+    {"unimplemented", BYTES(SETTINGS SETTINGS_ACK HEADERS_12), false, GRPC_FOLLOWING, 0, false},
     {"frame that lies", BYTES(SETTINGS SETTINGS_ACK HEADERS_200 DATA_CUT TRAILERS_0), false,
-     RPC_UNKNOWN, 0, false},
+     GRPC_UNKNOWN, 0, false},
     {"end without trailers", BYTES(SETTINGS SETTINGS_ACK HEADERS_200 DATA_RUNNING), true,
-     RPC_UNKNOWN, 0, false},
-    {"stream reset", BYTES(SETTINGS SETTINGS_ACK HEADERS_200 RESET), false, RPC_UNKNOWN, 0,
+     GRPC_UNKNOWN, 0, false},
+    {"stream reset", BYTES(SETTINGS SETTINGS_ACK HEADERS_200 RESET), false, GRPC_UNKNOWN, 0,
      false},
-    {"goaway", BYTES(SETTINGS GOAWAY), true, RPC_UNKNOWN, 0, true},
-    {"HTTP/1.1", BYTES("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), true, RPC_UNKNOWN, 0,
+    {"goaway", BYTES(SETTINGS GOAWAY), true, GRPC_UNKNOWN, 0, true},
+    {"HTTP/1.1", BYTES("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), true, GRPC_UNKNOWN, 0,
      false},
     {"garbage", BYTES("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), true,
-     RPC_UNKNOWN, 0, false},
-    {"closed at once", "", 0, true, RPC_UNKNOWN, 0, false},
-    {"silence", "", 0, false, RPC_UNKNOWN, 0, false},
-    {"silence after settings", BYTES(SETTINGS SETTINGS_ACK), false, RPC_UNKNOWN, 0, false},
+     GRPC_UNKNOWN, 0, false},
+    {"closed at once", "", 0, true, GRPC_UNKNOWN, 0, false},
+    {"silence", "", 0, false, GRPC_UNKNOWN, 0, false},
+    {"silence after settings", BYTES(SETTINGS SETTINGS_ACK), false, GRPC_UNKNOWN, 0, false},
 };
 
 struct server {
@@ -204,7 +204,7 @@ static void test_answers(void **state)
             result.last.recovery_status != cases[i].status)
             fail_msg("%s: answer %d status %d (%s)", cases[i].name, (int)result.last.answer,
                      result.last.recovery_status, result.last.detail);
-        assert_true((cases[i].want == RPC_UNKNOWN) == (result.last.detail[0] != '\0'));
+        assert_true((cases[i].want == GRPC_UNKNOWN) == (result.last.detail[0] != '\0'));
         assert_true(instant_since(clock_now(), begin) < 10 * TIMEOUT_NS);
         assert_true(result.last.sent_at.ns >= begin.ns);
     }
@@ -237,7 +237,7 @@ static void test_refused_and_given_up(void **state)
     drop_conn(&server);
     client = grpc_client_new(server.loop, &config);
     ask_and_wait(server.loop, client, &result);
-    assert_int_equal(result.last.answer, RPC_REFUSED);
+    assert_int_equal(result.last.answer, GRPC_REFUSED);
     grpc_client_free(client);
     grpc_client_free(NULL);
     server_done(&server);

@@ -58,123 +58,123 @@ static const struct {
     const char *lines[4];
     const uint8_t *body;
     size_t len;
-    enum rpc_answer want;
+    enum grpc_answer want;
     int status;
 } answers[] = {
     {"running",
      200,
      {"content-type: application/grpc\r\n", "grpc-status: 0\r\n"},
      BYTES("\0\0\0\0\2\x08\x03"),
-     RPC_LEADING,
+     GRPC_LEADING,
      3},
     {"starting, proto suffix, no blank",
      200,
      {"Content-Type:application/grpc+proto\r\n", "Grpc-Status:0\r\n"},
      BYTES("\0\0\0\0\2\x08\x01"),
-     RPC_LEADING,
+     GRPC_LEADING,
      1},
     {"empty message is status 0",
      200,
      {"content-type: application/grpc", "grpc-status: 0"},
      BYTES("\0\0\0\0\0"),
-     RPC_LEADING,
+     GRPC_LEADING,
      0},
     {"unknown field",
      200,
      {"content-type: application/grpc", "grpc-status: 0"},
      BYTES("\0\0\0\0\4\x08\x02\x78\x01"),
-     RPC_LEADING,
+     GRPC_LEADING,
      2},
     {"unimplemented, trailers only",
      200,
      {"content-type: application/grpc\r\n", "grpc-status: 12\r\n"},
      BYTES(""),
-     RPC_FOLLOWING,
+     GRPC_FOLLOWING,
      0},
     {"other status",
      200,
      {"content-type: application/grpc", "grpc-status: 14"},
      BYTES(""),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"no status",
      200,
      {"content-type: application/grpc"},
      BYTES("\0\0\0\0\2\x08\x03"),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"empty status",
      200,
      {"content-type: application/grpc", "grpc-status: \r\n"},
      BYTES("\0\0\0\0\2\x08\x03"),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"status 99",
      200,
      {"content-type: application/grpc", "grpc-status: 99"},
      BYTES(""),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"status 000",
      200,
      {"content-type: application/grpc", "grpc-status: 000"},
      BYTES("\0\0\0\0\2\x08\x03"),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"status -1",
      200,
      {"content-type: application/grpc", "grpc-status: -1"},
      BYTES("\0\0\0\0\2\x08\x03"),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"two statuses",
      200,
      {"content-type: application/grpc", "grpc-status: 0", "grpc-status: 12"},
      BYTES("\0\0\0\0\2\x08\x03"),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"a garbled status, then one",
      200,
      {"content-type: application/grpc", "grpc-status: x", "grpc-status: 12"},
      BYTES(""),
-     RPC_FOLLOWING,
+     GRPC_FOLLOWING,
      0},
     {"an HTML page",
      200,
      {"content-type: text/html", "grpc-status: 12"},
      BYTES("<html>"),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"a longer type",
      200,
      {"content-type: application/grpcx", "grpc-status: 12"},
      BYTES(""),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
-    {"no type", 200, {"grpc-status: 12"}, BYTES(""), RPC_UNKNOWN, 0},
+    {"no type", 200, {"grpc-status: 12"}, BYTES(""), GRPC_UNKNOWN, 0},
     {"HTTP 503",
      503,
      {"content-type: application/grpc", "grpc-status: 12"},
      BYTES(""),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"truncated varint",
      200,
      {"content-type: application/grpc", "grpc-status: 0"},
      BYTES("\0\0\0\0\2\x08\xff"),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"length beyond the message",
      200,
      {"content-type: application/grpc", "grpc-status: 0"},
      BYTES("\0\0\0\0\3\x12\x7f\x00"),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
     {"cut frame",
      200,
      {"content-type: application/grpc", "grpc-status: 0"},
      BYTES("\0\0\0\0\xff\x08\x03"),
-     RPC_UNKNOWN,
+     GRPC_UNKNOWN,
      0},
 };
 
@@ -187,7 +187,7 @@ static void test_judge_status(void **state)
                                    .body = answers[i].body,
                                    .body_len = answers[i].len};
         int status = -1;
-        enum rpc_answer got = RPC_UNKNOWN;
+        enum grpc_answer got = GRPC_UNKNOWN;
 
         for (size_t j = 0; j < 4 && answers[i].lines[j]; j++)
             grpc_reply_header(&reply, answers[i].lines[j], strlen(answers[i].lines[j]));
@@ -198,7 +198,7 @@ static void test_judge_status(void **state)
 }
 
 // Every single-byte change and every cut of a good answer, and random bytes: never a crash, and
-// RPC_LEADING only for something that is still a well-formed frame.
+// GRPC_LEADING only for something that is still a well-formed frame.
 static void test_mutations(void **state)
 {
     static const uint8_t good[] = {0, 0, 0, 0, 2, 0x08, 0x03};
@@ -209,15 +209,15 @@ static void test_mutations(void **state)
         uint8_t body[sizeof(good)];
         struct grpc_reply reply = {200, true, GRPC_STATUS_OK, body, sizeof(body)};
         int status = 0;
-        enum rpc_answer got = RPC_UNKNOWN;
+        enum grpc_answer got = GRPC_UNKNOWN;
 
         memcpy(body, good, sizeof(good));
         body[i / 256] = (uint8_t)i;
         got = grpc_judge_status(&reply, &status);
         if (i / 256 < GRPC_FRAME_HEADER && body[i / 256] != good[i / 256])
-            assert_int_equal(got, RPC_UNKNOWN);
+            assert_int_equal(got, GRPC_UNKNOWN);
         reply.body_len = i % sizeof(good);
-        assert_int_equal(grpc_judge_status(&reply, &status), RPC_UNKNOWN);
+        assert_int_equal(grpc_judge_status(&reply, &status), GRPC_UNKNOWN);
     }
     for (int i = 0; i < 20000; i++) {
         uint8_t body[64];
