@@ -72,6 +72,18 @@ def writes_beside(old: Pod, old_pid: int | None, since_ns: int, timeout: float =
     wait_for(f"{old.name} writes on as a zombie", written, timeout)
 
 
+def knows_better_and_acts_on(old: Pod, old_pid: int | None, timeout: float) -> None:
+    """It reads that another leads, and goes on acting all the same."""
+    own_id = old.id
+
+    def acts() -> bool:
+        other = [e for e in old.witness.events("row", old_pid) if e.fields["leader"] != own_id]
+        ticks = old.witness.events("tick", old_pid)
+        return bool(other) and sum(t.boot_ns > other[0].boot_ns for t in ticks) >= FULL_RATE
+
+    wait_for(f"{old.name} knows of another leader and acts on", acts, timeout)
+
+
 def judge(name: str, cluster: Cluster, case: Case) -> None:
     """Records the verdict of the witness. The control run must show what metafence is for; with
     metafence nobody may act beyond his lease."""
