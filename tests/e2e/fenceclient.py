@@ -211,7 +211,7 @@ class FenceClient:
 
     def __post_init__(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.sock.settimeout(5)
+        self.sock.settimeout(30)
         self.sock.connect(str(self.path))
         self.receive(5)
 
@@ -277,7 +277,7 @@ class FenceClient:
         self,
         what: str,
         condition: Callable[[Status], bool],
-        timeout: float = 5,
+        timeout: float = 30,
         saying: Callable[[], object] | None = None,
     ) -> Status:
         """Waits until a status fulfills `condition`; meanwhile repeats `saying` as an agent would."""
