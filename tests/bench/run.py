@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """./dev bench: how long from a changed election row to a dead meta, and what the guard costs idle.
 
-Everything of one report is measured in one run on one machine, next to metas without metafence.
-Numbers are reported, not judged: targets are in ARCHITECTURE.md.
+Everything of one report is measured in one run on one machine, next to metas without metafence. Targets
+are printed beside the numbers; nothing is judged here, since machines differ.
 """
 
 import argparse
@@ -39,6 +39,7 @@ class Latency:
     p99: float
     worst: float
     commit_p50: float  # of these, the statement's own round trip
+    target: str
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,14 @@ class Idle:
     rss_kib: float
     pss_kib: float
     cpu_percent: float
+    target: str
+
+
+TARGETS = {
+    "with metafence, NOTIFY": "p50 5, p99 25",
+    "with metafence, polling only": "worst: a poll (250) + 50",
+    "metafence agent": "RSS 6144, CPU 0.1",
+}
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -88,6 +97,7 @@ def summary(what: str, pairs: list[tuple[float, float]]) -> Latency:
         percentile(times, 0.99),
         max(times),
         percentile([commit for _, commit in pairs], 0.5),
+        TARGETS.get(what, ""),
     )
 
 
@@ -208,7 +218,7 @@ def measure(what: str, pids: list[int], before: dict[int, int], took: int) -> Id
     sizes = [memory_kib(p) for p in after]
     share = 1 if what.startswith("postgres") else len(after)
     rss, pss = (sum(s[n] for s in sizes) / share for n in (0, 1))
-    return Idle(what, rss, pss, 100 * used / took / share)
+    return Idle(what, rss, pss, 100 * used / took / share, TARGETS.get(what, ""))
 
 
 # --- report ----------------------------------------------------------------------------------------
@@ -228,16 +238,22 @@ def markdown(latencies: list[Latency], idles: list[Idle]) -> str:
     lines = [
         f"Machine: {machine()}.",
         "",
-        "| row change → meta dead, ms | n | p50 | p99 | worst | of it commit p50 |",
-        "|---|---|---|---|---|---|",
+        "| row change → meta dead, ms | n | p50 | p99 | worst | of it commit p50 | target |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in latencies:
         numbers = (row.p50, row.p99, row.worst, row.commit_p50)
-        lines.append(f"| {row.what} | {row.count} | " + " | ".join(f"{n:.2f}" for n in numbers) + " |")
-    lines += ["", "| idle, per process | RSS KiB | PSS KiB | CPU, % of a core |", "|---|---|---|---|"]
+        lines.append(
+            f"| {row.what} | {row.count} | " + " | ".join(f"{n:.2f}" for n in numbers) + f" | {row.target} |"
+        )
+    lines += [
+        "",
+        "| idle, per process | RSS KiB | PSS KiB | CPU, % of a core | target |",
+        "|---|---|---|---|---|",
+    ]
     for entry in idles:
         sizes = f"{entry.rss_kib:.0f} | {entry.pss_kib:.0f}"
-        lines.append(f"| {entry.what} | {sizes} | {entry.cpu_percent:.3f} |")
+        lines.append(f"| {entry.what} | {sizes} | {entry.cpu_percent:.3f} | {entry.target} |")
     return "\n".join(lines)
 
 

@@ -8,12 +8,14 @@ stopped process too.
 
 import signal
 
+import pytest
 from harness import Cluster
 from scenario import Case, Fault, Make, judge
 
 TRIES = 6  # nine in ten show it: one run in a million shows none
 
 
+@pytest.mark.timeout(420)
 def test_leader_frozen(cluster: Make, zombie_case: Case) -> None:
     case = zombie_case
     made = cluster(ttl=case.ttl, guarded=case.guarded)
