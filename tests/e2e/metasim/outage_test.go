@@ -73,6 +73,9 @@ func (o *outage) settle(k int, within time.Duration) fate {
 	switch {
 	case !old.alive():
 		return gone
+	case seesOther(old, o.down) && !old.has("err", o.down):
+		old.mustExit(0, patience) // a round without an error knows that it led
+		return gone
 	case seesOther(old, o.down):
 		old.mustBeZombie()
 		return zombie
