@@ -319,6 +319,8 @@ static void test_refused_and_silent(void **state)
     scene_close(s);
     // A lock on the table: no answer, no verdict; the read is a hedge later still unanswered.
     s->params = pgt_params(pgt_port());
+    s->params.connect_timeout_ns = 1000 * NS_PER_MS;
+    s->params.query_timeout_ns = 400 * NS_PER_MS;
     pgt_run(s->meta, PGT_TABLES);
     scene_open(s);
     assert_int_equal(look(s, ""), ELECTION_OK);

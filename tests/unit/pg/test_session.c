@@ -49,7 +49,7 @@ static void test_refused(void **state)
 
     ask(pg, "SELECT 1", true, &read);
     pgt_wait(pgt, &read.is_done, 1000);
-    assert_true(ms_since(begin) < 900); // no waiting for a time-out
+    assert_true(ms_since(begin) < 4000); // no waiting for the time-out of 5 s
     assert_int_equal(read.reply.fault.kind, PG_SILENT);
     assert_int_equal(read.reply.sent_at.ns, 0);
     assert_int_equal(seen.down_fault.kind, PG_SILENT);
@@ -196,7 +196,7 @@ static void test_unknown_host(void **state)
     struct pg *pg = start(pgt, &params, &seen);
     struct instant begin = clock_now();
     pgt_wait(pgt, &seen.is_down, 2000);
-    assert_true(ms_since(begin) < 1500);
+    assert_true(ms_since(begin) < 4000);
     assert_int_equal(seen.down_fault.kind, PG_SILENT);
     assert_non_null(strstr(seen.down_fault.err.msg, "no-such-host.invalid"));
     pg_free(pg);
