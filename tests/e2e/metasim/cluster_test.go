@@ -21,7 +21,7 @@ import (
 const (
 	ttl = 5 * time.Second
 	// patience is for things that take milliseconds on an idle machine.
-	patience = 5 * time.Second
+	patience = 10 * time.Second
 	grain    = 20 * time.Millisecond
 )
 
