@@ -21,7 +21,10 @@ class Profile:
         return f"{self.ttl:g}s"
 
     def meta_flags(self) -> list[str]:
+        """A meta that was kept waiting for more than half a lease leaves or campaigns again, by chance:
+        here always the worse of the two, it stays (f2)."""
         return [
+            "--tie=campaign",
             f"--lease={self.ttl_text}",
             f"--acquire-timeout={self.ttl_text}",
             f"--connect-timeout={self.meta_connect_timeout}",
