@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// The promises, judged by what only the simulation knows: who renewed what when, by whose
+// clock.
+#include "tests/sim/sim.h"
+
+#include <string.h>
+
+#define SLACK_NS (20 * MS)
+
+// From the first sign of engagement, or the end of a state that is not covered, to death.
+static int64_t reaction_ns(const struct world *world, const struct pod *p)
+{
+    return SAMPLE_NS + world->shim.kill_budget_ns + p->shim.ipc_ns + SLACK_NS;
+}
+
+static bool others_exist(const struct world *world, int pod)
+{
+    for (int i = 0; i < world->pod_count; i++)
+        if (i != pod && world->pods[i].exists && world->pods[i].id != world->pods[pod].id)
+            return true;
+    return false;
+}
+
+static bool is_named_uncovered(struct world *world, int pod)
+{
+    const struct pod *p = &world->pods[pod];
+    bool held = p->shim.memory.status.pause_end_ns > sim_local(world, p).ns;
+
+    if (p->pause_until > world->now || !p->armed)
+        return true;
+    if (held && others_exist(world, pod) && p->pause_until == 0)
+        sim_fail(world, pod, "P1: held as a single replica, but others exist");
+    return held;
+}
+
+// P1: who acts past the end of its own last lease, although nobody said that it is not covered.
+static void check_lease(struct world *world, int pod)
+{
+    struct pod *p = &world->pods[pod];
+    const struct meta *meta = &p->meta;
+    int64_t over_us = db_now_us(world) - meta->expiry_us;
+
+    if (is_named_uncovered(world, pod)) {
+        p->uncovered_until = world->now + reaction_ns(world, p);
+        return;
+    }
+    if (over_us <= 0 || world->now < p->uncovered_until ||
+        world->now < meta->engaged_at + reaction_ns(world, p))
+        return;
+    sim_fail(world, pod, "P1: acts %.3f ms past the end of its lease", (double)over_us / 1e3);
+}
+
+static int64_t twin_bound_ns(const struct world *world)
+{
+    const struct core_config *core = &world->core;
+
+    return 2 * (core->connect_timeout_ns + core->query_timeout_ns) + core->poll_ns +
+           world->shim.kill_budget_ns + 2 * SAMPLE_NS + S;
+}
+
+static bool acts(const struct world *world, int pod)
+{
+    const struct pod *p = &world->pods[pod];
+
+    return p->exists && p->meta.engaged_at != 0 && p->unsound == 0 && p->armed &&
+           p->pause_until < world->now &&
+           world->now - p->link.sound_since > twin_bound_ns(world);
+}
+
+static void check_twins(struct world *world)
+{
+    int twin = PODS_MAX - 1;
+    bool both = false;
+
+    for (int i = 0; i < twin && world->pods[twin].exists; i++)
+        both |=
+            world->pods[i].id == world->pods[twin].id && acts(world, i) && acts(world, twin);
+    if (!both)
+        world->twin_since = world->now;
+    else if (world->now - world->twin_since > twin_bound_ns(world))
+        sim_fail(world, twin, "P1: twins act beside each other");
+}
+
+void check_step(struct world *world)
+{
+    for (int i = 0; i < world->pod_count; i++)
+        if (world->pods[i].exists && world->pods[i].meta.engaged_at != 0)
+            check_lease(world, i);
+    if (world->pod_count == PODS_MAX)
+        check_twins(world);
+}
+
+// ---- P2
+
+static bool is_healthy(const struct world *world, int pod)
+{
+    const struct pod *p = &world->pods[pod];
+    const struct database *db = &world->db;
+
+    return p->unsound == 0 && world->now - p->link.sound_since >= world->ttl_ns &&
+           p->meta.is_leader && db->up && db->row && !db->null && db->id == p->id &&
+           db->row_tag == p->meta.tag && db->owner_tag == p->meta.tag &&
+           world->now - p->meta.renewed_at < world->core.renew_gap_ns;
+}
+
+static bool twin_exists(const struct world *world, int pod)
+{
+    for (int i = 0; i < world->pod_count; i++)
+        if (i != pod && world->pods[i].exists && world->pods[i].id == world->pods[pod].id)
+            return true;
+    return false;
+}
+
+void check_kill(struct world *world, int pod, enum fence_reason reason)
+{
+    const struct pod *p = &world->pods[pod];
+    const struct meta *meta = &p->meta;
+    bool true_reason = true;
+
+    switch (reason) {
+    case FENCE_REASON_MANUAL: true_reason = p->manual || world->now < p->died_at + S; break;
+    case FENCE_REASON_SUPERSEDED:
+        true_reason = meta->lost_at != 0 || world->db.tags[meta->tag].superseded;
+        break;
+    case FENCE_REASON_TWIN_IDENTITY: true_reason = twin_exists(world, pod); break;
+    case FENCE_REASON_DATABASE_REPLACED:
+        true_reason = meta->timeline != world->db.timeline;
+        break;
+    case FENCE_REASON_PHANTOM_LEADER:
+        true_reason = meta->phantom ||
+                      (meta->state == META_PROMOTING &&
+                       world->now - meta->promoting_at >= world->core.promote_after_ns - S);
+        break;
+    case FENCE_REASON_LEASE_EXPIRED:
+    case FENCE_REASON_AGENT_LOST:
+    case FENCE_REASON_NONE: true_reason = world->now >= p->proof_until; break;
+    }
+    if (reason != FENCE_REASON_MANUAL && reason != FENCE_REASON_TWIN_IDENTITY &&
+        meta->renewed_at == 0)
+        sim_fail(world, pod, "P2: killed for %s, but it never held the row",
+                 fence_reason_name(reason));
+    else if (!true_reason)
+        sim_fail(world, pod, "P2: killed for %s, which is not so", fence_reason_name(reason));
+    else if (reason != FENCE_REASON_MANUAL && reason != FENCE_REASON_TWIN_IDENTITY &&
+             reason != FENCE_REASON_PHANTOM_LEADER &&
+             reason != FENCE_REASON_DATABASE_REPLACED && is_healthy(world, pod))
+        sim_fail(world, pod, "P2: a healthy, provable leader is killed for %s",
+                 fence_reason_name(reason));
+}
+
+// ---- latches and the start gate
+
+void check_read(struct world *world, int pod, const struct row_view *view)
+{
+    struct pod *p = &world->pods[pod];
+
+    if (p->meta.state == META_DOWN)
+        p->read_since_death = view->exec_at;
+    if (p->meta.engaged_at != 0 && view->exec_at > p->meta.engaged_at + SAMPLE_NS &&
+        view->exists && !view->null && view->id != p->id)
+        p->lost_seen = true;
+}
+
+void check_permit(struct world *world, int pod, const struct fence_order *order)
+{
+    struct pod *p = &world->pods[pod];
+    const struct row_view *view = &p->agent.view;
+    int64_t lease_ns = 0;
+
+    if (order->role != FENCE_ROLE_LEADER || p->meta.state == META_DOWN ||
+        order->incarnation != p->shim.memory.status.incarnation)
+        return;
+    if (!p->agent.view_known || view->tag != p->meta.tag || view->id != p->id || view->null)
+        return;
+    lease_ns = world->ttl_ns - (view->now_us - view->heartbeat_us) * 1000;
+    lease_ns -= world->core.margin_ns + world->core.kill_budget_ns +
+                world->core.connect_timeout_ns + 2 * world->core.query_timeout_ns +
+                world->db.steps_ns + world->ttl_ns / 2000 + SLACK_NS;
+    if (view->exec_at + lease_ns > p->proof_until)
+        p->proof_until = view->exec_at + lease_ns;
+}
+
+void check_sent(struct world *world, int pod, const struct fence_order *order)
+{
+    const struct pod *p = &world->pods[pod];
+
+    if (order->role == FENCE_ROLE_LEADER && p->lost_seen && p->meta.state != META_DOWN &&
+        order->incarnation == p->shim.memory.status.incarnation)
+        sim_fail(world, pod, "latch: a superseded incarnation gets a leader permit");
+}
+
+void check_start(struct world *world, int pod)
+{
+    const struct pod *p = &world->pods[pod];
+    const struct database *db = &world->db;
+    bool by_clock =
+        p->died_of == FENCE_REASON_LEASE_EXPIRED || p->died_of == FENCE_REASON_AGENT_LOST;
+    int64_t written_at = world->now - (db_now_us(world) - db->heartbeat_us) * 1000;
+    // A statement of the dead that was under way may still renew: nobody can know then.
+    bool holds_lease = db->row && !db->null && db->id == p->id && db->row_tag == p->meta.tag &&
+                       written_at <= p->died_at &&
+                       db->heartbeat_us + world->ttl_ns / 1000 > db_now_us(world);
+
+    if (p->meta.state != META_DOWN)
+        sim_fail(world, pod, "gate: started beside a living predecessor");
+    if (by_clock && holds_lease && p->read_since_death == 0)
+        sim_fail(world, pod, "gate: takes the lease back that it lost by silence");
+    for (int i = 0; i < world->pod_count; i++) {
+        const struct pod *twin = &world->pods[i];
+        if (i == pod || !twin->exists || twin->id != p->id || twin->meta.engaged_at == 0 ||
+            world->now - twin->meta.renewed_at > 2 * S || p->unsound != 0 ||
+            twin->unsound > 1 || world->now - p->link.sound_since < 2 * world->ttl_ns)
+            continue;
+        if (db->row_tag == twin->meta.tag)
+            sim_fail(world, pod, "gate: started beside a twin that renews");
+    }
+}
+
+// ---- P3
+
+static const char *unsettled(const struct world *world, int *ret_pod)
+{
+    const struct database *db = &world->db;
+    int leaders = 0;
+
+    for (int i = 0; i < world->pod_count; i++) {
+        const struct pod *p = &world->pods[i];
+        bool owner = db->row && db->id == p->id && db->row_tag == p->meta.tag;
+        *ret_pod = i;
+        if (!p->exists)
+            continue;
+        if (p->meta.state == META_LEADER && owner && p->meta.is_leader &&
+            p->shim.memory.status.permit == FENCE_ROLE_LEADER) {
+            leaders++;
+            continue;
+        }
+        if (p->meta.state != META_FOLLOWER || owner)
+            return p->meta.state == META_DOWN ? "is down" : "is neither leader nor follower";
+        if (p->agent.plan.rule != RULE_FOLLOWER)
+            return "is a follower whose agent does not say so";
+    }
+    return leaders == 1 ? NULL : "there is no leader";
+}
+
+// A delay that the storm limit or the back-off gave is a bounded hold: it may move the moment.
+static int64_t hold_end(const struct world *world)
+{
+    int64_t latest = 0;
+
+    for (int i = 0; i < world->pod_count; i++) {
+        const struct pod *p = &world->pods[i];
+        enum shim_hold hold = p->shim.plan.hold;
+        int64_t until = 0;
+        if (!p->exists || p->meta.state != META_DOWN ||
+            (hold != SHIM_HOLD_STORM && hold != SHIM_HOLD_BACKOFF))
+            continue;
+        until = sim_world_time(p, p->shim.plan.hold_until);
+        if (until > latest)
+            latest = until;
+    }
+    return latest;
+}
+
+void check_settled(struct world *world)
+{
+    int pod = -1;
+    const char *why = NULL;
+    int64_t until = 0;
+
+    if (world->now < world->settled_by)
+        return;
+    why = unsettled(world, &pod);
+    if (!why)
+        return;
+    until = hold_end(world) + 2 * world->ttl_ns;
+    if (until > world->settled_by && until < world->faults_end + 12 * world->ttl_ns + 60 * S) {
+        world->settled_by = until;
+        if (world->end_at < until + world->ttl_ns)
+            world->end_at = until + world->ttl_ns;
+        return;
+    }
+    sim_fail(world, pod, "P3: %.1f s after the last fault: %s",
+             (double)(world->now - world->faults_end) / 1e9, why);
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// One schedule from its seed to its end.
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BIT(kind) (1U << (kind))
+
+// The name, and how the failure that it must cause begins.
+static const struct {
+    const char *name;
+    const char *breaks;
+    uint32_t theme; // kinds of faults that lead there; 0: all
+} plants[PLANT_COUNT] = {
+    [PLANT_NONE] = {"none", ""},
+    [PLANT_MARGIN_SIGN] = {"margin-sign", "P1"},
+    [PLANT_RECEIVED_FOR_SENT] = {"received-for-sent", "P1",
+                                 BIT(FAULT_LATENCY) | BIT(FAULT_CLOCK_STEP) | BIT(FAULT_DROP)},
+    [PLANT_AGE_IGNORED] = {"age-ignored", "P1"},
+    [PLANT_NO_LEASE_HOLD] = {"no-lease-hold", "gate"},
+    [PLANT_START_BESIDE] = {"start-beside", "gate"},
+    [PLANT_LATCH_LOST] = {"latch-lost", "latch",
+                          BIT(FAULT_PAUSE) | BIT(FAULT_STALL) | BIT(FAULT_MANUAL) |
+                              BIT(FAULT_ROW_DELETED)},
+    [PLANT_LATE_PERMIT] = {"late-permit", "P1"},
+    [PLANT_ERROR_IS_VERDICT] = {"error-is-verdict", "P2"},
+    [PLANT_NO_TIMER] = {"no-timer", "P1"},
+    [PLANT_PORTS_BLIND] = {"ports-blind", "P1",
+                           BIT(FAULT_AGENT_KILL) | BIT(FAULT_STALL) | BIT(FAULT_MANUAL)},
+    [PLANT_ANY_INCARNATION] = {"any-incarnation", "P2"},
+    [PLANT_NEVER_START] = {"never-start", "P3"},
+};
+
+const char *plant_name(enum plant plant)
+{
+    return plants[plant].name;
+}
+
+uint32_t plant_theme(enum plant plant)
+{
+    return plants[plant].theme;
+}
+
+bool plant_breaks(enum plant plant, const char *failure)
+{
+    return strncmp(failure, plants[plant].breaks, strlen(plants[plant].breaks)) == 0;
+}
+
+static void set_timing(struct world *world)
+{
+    bool quick = world->ttl_ns <= 5 * S;
+    int64_t time_out_ns = quick ? 200 * MS : 2 * S;
+
+    world->core = (struct core_config){.ttl_ns = world->ttl_ns,
+                                       .poll_ns = quick ? 100 * MS : 250 * MS,
+                                       .connect_timeout_ns = time_out_ns,
+                                       .query_timeout_ns = time_out_ns,
+                                       .renew_gap_ns = quick ? 1500 * MS : 3 * S,
+                                       .margin_ns = quick ? 300 * MS : 2 * S,
+                                       .kill_budget_ns = quick ? 300 * MS : 500 * MS,
+                                       .max_clock_jump_ns = S,
+                                       .phantom_after_ns = quick ? 12 * S : 60 * S,
+                                       .promote_after_ns = quick ? 25 * S : 100 * S};
+    world->shim = (struct shim_config){.ttl_ns = world->ttl_ns,
+                                       .margin_ns = world->core.margin_ns,
+                                       .kill_budget_ns = world->core.kill_budget_ns,
+                                       .database_hold_ns = 60 * S,
+                                       .kill_window_ns = 600 * S,
+                                       .agent_silence_ns = world->ttl_ns / 3,
+                                       .max_kills = 3};
+    world->acquire_ns = sim_chance(world, 30) ? world->ttl_ns : 30 * S;
+}
+
+void pod_boot(struct world *world, int pod, int id)
+{
+    struct pod *p = &world->pods[pod];
+
+    p->exists = true;
+    p->id = id;
+    (void)snprintf(p->uid, sizeof(p->uid), "%08x", (unsigned)sim_random(world));
+    p->clock_zero = sim_between(world, S, 100000 * S);
+    p->clock_ppm = sim_between(world, -100, 100);
+    // Some pods are far away: reads take most of their time-out.
+    p->usual_ns = MS / 2;
+    if (sim_chance(world, 12))
+        p->usual_ns = sim_between(world, MS, world->core.query_timeout_ns * 4 / 10);
+    p->link.there_ns = p->link.back_ns = p->usual_ns;
+    if (world->bare) {
+        meta_start(world, pod, db_new_tag(world, p));
+        return;
+    }
+    agent_start(world, pod);
+    shim_boot(world, pod);
+}
+
+static int draw_pods(struct world *world)
+{
+    int64_t pick = sim_between(world, 0, 100);
+
+    if (pick < 5)
+        return 1;
+    return pick < 20 ? 2 : 3;
+}
+
+void world_init(struct world *world, uint64_t seed, int64_t ttl_ns)
+{
+    world->seed = seed;
+    world->rng = seed * UINT64_C(0x2545f4914f6cdd1d) + (uint64_t)ttl_ns;
+    world->ttl_ns = ttl_ns;
+    world->db.owner_tag = -1;
+    world->db.timeline = 1;
+    world->db.up = true;
+    set_timing(world);
+    world->pod_count = draw_pods(world);
+    world->api_known = sim_chance(world, 30);
+    fault_plan(world);
+}
+
+static void plan_end(struct world *world)
+{
+    int64_t extra_ns = 8 * S;
+
+    for (int i = 0; i < world->fault_count; i++) {
+        const struct fault *fault = &world->faults[i];
+        if (fault->dropped)
+            continue;
+        sim_post(world, fault->at, (struct event){.kind = EV_FAULT_BEGIN, .arg = i});
+        sim_post(world, fault->at + fault->span_ns,
+                 (struct event){.kind = EV_FAULT_END, .arg = i});
+        if (fault->at + fault->span_ns > world->faults_end)
+            world->faults_end = fault->at + fault->span_ns;
+        if (fault->kind == FAULT_PHANTOM)
+            extra_ns += world->core.phantom_after_ns + world->ttl_ns;
+        if (fault->kind == FAULT_STUCK_INIT)
+            extra_ns += world->core.promote_after_ns + world->ttl_ns;
+        if (fault->kind == FAULT_SLOW_INIT)
+            extra_ns += fault->amount_ns;
+    }
+    world->settled_by = world->faults_end + 2 * world->ttl_ns + extra_ns;
+    world->end_at = world->settled_by + world->ttl_ns;
+    if (world->end_at < 120 * S)
+        world->end_at = 120 * S;
+}
+
+static void on_request(struct world *world, const struct event *event)
+{
+    struct req *req = req_find(world, event->gen);
+    struct pod *p = NULL;
+    int64_t frozen_until = 0;
+
+    if (!req || req->held != EV_NONE)
+        return;
+    p = &world->pods[req->pod];
+    if (event->kind == EV_DB_EXEC) {
+        if (link_arrives(world, req, EV_DB_EXEC))
+            db_exec(world, req);
+        return;
+    }
+    if (event->kind == EV_DB_ANSWER && !link_arrives(world, req, EV_DB_ANSWER))
+        return;
+    frozen_until = req->kind == REQ_READ ? p->agent.frozen_until : p->meta.frozen_until;
+    if (world->now < frozen_until) {
+        sim_post(world, frozen_until + sim_between(world, 0, 12 * MS), *event);
+        return;
+    }
+    if (req->kind == REQ_CAMPAIGN)
+        (event->kind == EV_DB_ANSWER ? meta_answer : meta_fail)(world, req);
+    else
+        (event->kind == EV_DB_ANSWER ? agent_answer : agent_fail)(world, req);
+    req->serial = 0;
+}
+
+static void dispatch(struct world *world, const struct event *event)
+{
+    switch (event->kind) {
+    case EV_NONE: break;
+    case EV_DB_EXEC:
+    case EV_DB_ANSWER:
+    case EV_DB_FAIL: on_request(world, event); break;
+    case EV_META_TICK:
+    case EV_META_ACQUIRE:
+    case EV_META_ACQUIRE_OVER:
+    case EV_META_PHASE:
+    case EV_META_DEATH: meta_event(world, event); break;
+    case EV_SHIM_START:
+    case EV_SHIM_WAKE:
+    case EV_ORDER: shim_event(world, event); break;
+    case EV_AGENT_START:
+    case EV_AGENT_POLL:
+    case EV_AGENT_WAKE:
+    case EV_READ_HEDGE:
+    case EV_READ_GIVEUP:
+    case EV_RPC: agent_event(world, event); break;
+    case EV_FAULT_BEGIN: fault_begin(world, event->arg); break;
+    case EV_FAULT_END: fault_end(world, event->arg); break;
+    case EV_CHECK:
+        check_settled(world);
+        sim_post(world, world->now + 500 * MS, *event);
+        break;
+    }
+}
+
+void world_run(struct world *world)
+{
+    struct event event = {0};
+
+    if (world->plant == PLANT_MARGIN_SIGN) {
+        world->core.margin_ns = -world->core.margin_ns;
+        world->shim.margin_ns = -world->shim.margin_ns;
+    }
+    plan_end(world);
+    for (int i = 0; i < world->pod_count; i++)
+        pod_boot(world, i, i);
+    sim_post(world, 500 * MS, (struct event){.kind = EV_CHECK, .pod = -1});
+    while (!world->failed && sim_next(world, &event) && event.at <= world->end_at) {
+        world->now = event.at;
+        dispatch(world, &event);
+        world->stats->events++;
+        if (!world->bare)
+            check_step(world);
+    }
+    world->stats->virtual_ns += world->now;
+    world->stats->runs++;
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// simulate: runs schedules and says what it saw. `--seed N --verbose` shows one as a timeline.
+#include "tests/sim/sim.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRACE_BYTES    ((size_t)TRACE_MAX * 200)
+#define PLANT_TRIES    2000
+#define COVERAGE_COUNT 2000 // schedules after which every rule must have fired
+
+struct options {
+    uint64_t seed;
+    uint64_t count;
+    int64_t ttl_ns; // 0: three in four at 5 s, the others at 30 s
+    bool verbose;
+    bool plants;
+    enum plant plant;
+    const char *seeds;
+};
+
+static struct world *world_new(struct stats *stats)
+{
+    struct world *world = calloc(1, sizeof(*world));
+
+    if (!world)
+        abort();
+    world->stats = stats;
+    return world;
+}
+
+static int64_t ttl_of(const struct options *options, uint64_t seed)
+{
+    if (options->ttl_ns != 0)
+        return options->ttl_ns;
+    return seed % 4 == 3 ? 30 * S : 5 * S;
+}
+
+struct run {
+    uint64_t seed;
+    int64_t ttl_ns;
+    enum plant plant;
+    uint32_t dropped; // bit per fault
+    char *trace;
+    bool verbose;
+};
+
+// Returns whether a promise was broken; *why then says which.
+static bool run_one(const struct run *run, struct stats *stats, char why[256])
+{
+    struct world *world = world_new(stats);
+    bool failed = false;
+
+    world->plant = run->plant;
+    world->trace = run->trace;
+    world->verbose = run->verbose;
+    world->among = plant_theme(run->plant);
+    world_init(world, run->seed, run->ttl_ns);
+    for (int i = 0; i < world->fault_count; i++)
+        world->faults[i].dropped = run->dropped & (1U << i);
+    world_run(world);
+    failed = world->failed;
+    memcpy(why, world->failure, sizeof(world->failure));
+    if (failed && run->trace)
+        sim_print_trace(world);
+    free(world);
+    return failed;
+}
+
+// Drops faults one by one as long as something still breaks.
+static uint32_t shrink(const struct run *failed)
+{
+    struct stats unused = {0};
+    struct run run = *failed;
+    char why[256];
+
+    run.trace = NULL;
+    run.verbose = false;
+    for (int i = 0; i < FAULTS_MAX; i++) {
+        run.dropped |= 1U << i;
+        if (!run_one(&run, &unused, why))
+            run.dropped &= ~(1U << i);
+    }
+    return run.dropped;
+}
+
+static void report(const struct run *failed, const char *why)
+{
+    struct stats unused = {0};
+    struct run run = *failed;
+    char text[256];
+
+    (void)printf("seed %" PRIu64 " ttl %" PRId64 "s: %s\n", run.seed, run.ttl_ns / S, why);
+    run.dropped = shrink(failed);
+    run.trace = calloc(1, TRACE_BYTES);
+    if (!run.trace)
+        abort();
+    (void)printf("with as few faults as still break something:\n");
+    (void)run_one(&run, &unused, text);
+    (void)printf("again: simulate --seed %" PRIu64 " --ttl %" PRId64 "s --verbose\n\n",
+                 run.seed, run.ttl_ns / S);
+    free(run.trace);
+}
+
+static void print_counts(const struct stats *stats)
+{
+    (void)printf("rules:");
+    for (int i = 0; i < RULE_COUNT; i++)
+        (void)printf(" %s=%" PRIu64, rule_name((enum rule)i), stats->rules[i]);
+    (void)printf("\nholds:");
+    for (int i = 1; i <= SHIM_HOLD_BACKOFF; i++)
+        (void)printf(" %s=%" PRIu64, shim_hold_name((enum shim_hold)i), stats->holds[i]);
+    (void)printf("\nfences:");
+    for (int i = 1; i <= FENCE_REASON_PHANTOM_LEADER; i++)
+        (void)printf(" %s=%" PRIu64, fence_reason_name((enum fence_reason)i),
+                     stats->reasons[i]);
+    (void)printf("\nfaults:");
+    for (int i = 0; i < FAULT_COUNT; i++)
+        (void)printf(" %s=%" PRIu64, fault_name((enum fault_kind)i), stats->faults[i]);
+    (void)printf("\n%" PRIu64 " schedules, %.1f virtual hours, %" PRIu64 " events, %" PRIu64
+                 " terms, %" PRIu64 " zombies, %" PRIu64
+                 " late wins; worst margin of a death by the clock %.1f ms\n",
+                 stats->runs, (double)stats->virtual_ns / 3.6e12, stats->events,
+                 stats->takeovers, stats->zombies, stats->late_wins,
+                 (double)stats->worst_margin_ns / 1e6);
+}
+
+// Every rule, hold and reason must have come up, else the schedules prove less than they seem
+// to.
+static int uncovered(const struct stats *stats)
+{
+    int missing = 0;
+
+    for (int i = 0; i < RULE_COUNT; i++)
+        if (stats->rules[i] == 0)
+            missing += printf("rule %s never fired\n", rule_name((enum rule)i)) > 0;
+    for (int i = 1; i <= SHIM_HOLD_BACKOFF; i++)
+        if (stats->holds[i] == 0 && i != SHIM_HOLD_AGENT_REQUIRED)
+            missing += printf("hold %s never applied\n", shim_hold_name((enum shim_hold)i)) > 0;
+    for (int i = 1; i <= FENCE_REASON_PHANTOM_LEADER; i++)
+        if (stats->reasons[i] == 0)
+            missing += printf("nobody was fenced for %s\n",
+                              fence_reason_name((enum fence_reason)i)) > 0;
+    return missing;
+}
+
+static int run_many(const struct options *options, struct stats *stats)
+{
+    int failed = 0;
+    char why[256];
+
+    for (uint64_t i = 0; i < options->count; i++) {
+        struct run run = {.seed = options->seed + i, .plant = options->plant};
+        run.ttl_ns = ttl_of(options, run.seed);
+        if (!run_one(&run, stats, why))
+            continue;
+        failed++;
+        if (failed <= 3)
+            report(&run, why);
+        else
+            (void)printf("seed %" PRIu64 " ttl %" PRId64 "s: %s\n", run.seed, run.ttl_ns / S,
+                         why);
+    }
+    return failed;
+}
+
+static int show_one(const struct options *options, struct stats *stats)
+{
+    struct run run = {.seed = options->seed, .plant = options->plant, .verbose = true};
+    char why[256];
+    bool failed = false;
+
+    run.ttl_ns = ttl_of(options, run.seed);
+    run.trace = calloc(1, TRACE_BYTES);
+    if (!run.trace)
+        abort();
+    failed = run_one(&run, stats, why);
+    free(run.trace);
+    return failed;
+}
+
+// Lines of "SEED TTL_SECONDS", # begins a comment: schedules that once broke something.
+static int replay(const char *path, struct stats *stats, int *ret_count)
+{
+    FILE *file = fopen(path, "re");
+    char line[256];
+    char why[256];
+    int failed = 0;
+
+    if (!file) {
+        (void)fprintf(stderr, "cannot read %s: %s\n", path, strerror(errno));
+        return 1;
+    }
+    while (fgets(line, sizeof(line), file)) {
+        char *end = NULL;
+        struct run run = {.seed = strtoull(line, &end, 10)};
+        if (end == line)
+            continue;
+        run.ttl_ns = (int64_t)strtoull(end, NULL, 10) * S;
+        (*ret_count)++;
+        if (!run_one(&run, stats, why))
+            continue;
+        failed++;
+        report(&run, why);
+    }
+    (void)fclose(file);
+    return failed;
+}
+
+// Each planted fault must be found.
+static int run_plants(const struct options *options)
+{
+    int missed = 0;
+
+    for (int plant = 1; plant < PLANT_COUNT; plant++) {
+        struct stats unused = {0};
+        struct run run = {.seed = options->seed, .plant = (enum plant)plant};
+        char why[256] = "";
+        int tries = 0;
+        bool found = false;
+        for (; tries < PLANT_TRIES && !found; tries++, run.seed++) {
+            run.ttl_ns = ttl_of(options, run.seed);
+            found = run_one(&run, &unused, why) && plant_breaks(run.plant, why);
+        }
+        missed += !found;
+        (void)printf("%-18s %s after %3d schedules  %s\n", plant_name(run.plant),
+                     found ? "found " : "MISSED", tries, why);
+    }
+    (void)printf("%d passed, %d failed\n", PLANT_COUNT - 1 - missed, missed);
+    return missed;
+}
+
+static bool parse_plant(const char *text, enum plant *ret)
+{
+    for (int i = 0; i < PLANT_COUNT; i++) {
+        if (strcmp(text, plant_name((enum plant)i)) != 0)
+            continue;
+        *ret = (enum plant)i;
+        return true;
+    }
+    (void)fprintf(stderr, "--plant %s: there is none of that name; one of:", text);
+    for (int i = 1; i < PLANT_COUNT; i++)
+        (void)fprintf(stderr, " %s", plant_name((enum plant)i));
+    (void)fprintf(stderr, "\n");
+    return false;
+}
+
+static bool parse_number(const char *name, const char *text, uint64_t *ret)
+{
+    char *end = NULL;
+
+    errno = 0;
+    *ret = strtoull(text, &end, 10);
+    if (errno == 0 && end != text && *end == '\0' && text[0] != '-')
+        return true;
+    (void)fprintf(stderr, "%s %s: must be a whole number\n", name, text);
+    return false;
+}
+
+static const struct option long_options[] = {
+    {"seed", required_argument, NULL, 's'},  {"count", required_argument, NULL, 'c'},
+    {"ttl", required_argument, NULL, 't'},   {"verbose", no_argument, NULL, 'v'},
+    {"plant", required_argument, NULL, 'p'}, {"plants", no_argument, NULL, 'P'},
+    {"seeds", required_argument, NULL, 'f'}, {0},
+};
+
+static bool parse_options(int argc, char **argv, struct options *options)
+{
+    struct err err = {0};
+    bool good = true;
+    int key = 0;
+
+    // The only use of getopt in a program of one thread.
+    while (good && (key = getopt_long(argc, argv, "", long_options, NULL)) != -1) { // NOLINT
+        switch (key) {
+        case 's': good = parse_number("--seed", optarg, &options->seed); break;
+        case 'c': good = parse_number("--count", optarg, &options->count); break;
+        case 't': good = duration_parse(optarg, &options->ttl_ns, &err) == 0; break;
+        case 'v': options->verbose = true; break;
+        case 'p': good = parse_plant(optarg, &options->plant); break;
+        case 'P': options->plants = true; break;
+        case 'f': options->seeds = optarg; break;
+        default: good = false; break;
+        }
+    }
+    if (options->ttl_ns != 0 && (options->ttl_ns < 5 * S || options->ttl_ns > 60 * S)) {
+        (void)fprintf(stderr, "--ttl must be from 5s to 60s\n");
+        return false;
+    }
+    if (err.msg[0])
+        (void)fprintf(stderr, "--ttl: %s\n", err.msg);
+    return good && optind == argc;
+}
+
+int main(int argc, char **argv)
+{
+    const char *schedules = getenv("METAFENCE_SIM_SCHEDULES"); // NOLINT(concurrency-mt-unsafe)
+    struct options options = {.seed = 1, .count = 5000};
+    struct stats stats = {.worst_margin_ns = INT64_MAX};
+    int failed = 0;
+    int replayed = 0;
+
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    if (schedules && !parse_number("METAFENCE_SIM_SCHEDULES", schedules, &options.count))
+        return 2;
+    if (!parse_options(argc, argv, &options)) {
+        (void)fprintf(stderr,
+                      "usage: simulate [--seed N] [--count N] [--ttl 5s|30s] [--verbose] "
+                      "[--seeds FILE] [--plant NAME] [--plants]\n");
+        return 2;
+    }
+    if (options.plants)
+        return run_plants(&options) ? 1 : 0;
+    if (options.verbose)
+        return show_one(&options, &stats) ? 1 : 0;
+    if (options.seeds)
+        failed += replay(options.seeds, &stats, &replayed);
+    failed += run_many(&options, &stats);
+    print_counts(&stats);
+    if (options.count >= COVERAGE_COUNT && options.plant == PLANT_NONE)
+        failed += uncovered(&stats);
+    (void)printf("%" PRIu64 " passed, %d failed\n",
+                 options.count + (uint64_t)replayed - (uint64_t)failed, failed);
+    return failed ? 1 : 0;
+}
