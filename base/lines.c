@@ -14,7 +14,7 @@
 
 #include "base/buf.h"
 
-#define BACKLOG 128
+#define BACKLOG   128
 #define READ_SIZE 4096
 
 struct lines_conn {
