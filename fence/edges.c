@@ -5,7 +5,8 @@
 
 #include "fence/log.h"
 
-#define MS(ns) ((long long)((ns) / NS_PER_MS))
+#define MS(ns)        ((long long)((ns) / NS_PER_MS))
+#define PAUSE_STEP_NS (10 * NS_PER_SEC)
 
 static bool rose(const struct fence_status *before, const struct fence_status *after,
                  uint32_t flag)
@@ -68,6 +69,17 @@ static void log_life(const struct fence_status *before, const struct fence_statu
                   fence_role_name((enum fence_role)before->permit));
 }
 
+// Not each step of an end that the agent keeps moving ahead: for as long as it holds that would
+// be some lines a second.
+static bool pause_is_news(const struct fence_status *before, const struct fence_status *after)
+{
+    bool was = before->pause_end_ns > before->written_ns;
+    bool is = after->pause_end_ns > after->written_ns;
+    int64_t moved_ns = after->pause_end_ns - before->pause_end_ns;
+
+    return was != is || (is && (moved_ns < 0 || moved_ns > PAUSE_STEP_NS));
+}
+
 static void log_agent(const struct fence_status *before, const struct fence_status *after)
 {
     if (rose(before, after, SHIM_AGENT_PRESENT))
@@ -94,7 +106,7 @@ static void log_agent(const struct fence_status *before, const struct fence_stat
     if (fell(before, after, SHIM_MANUAL))
         fence_log(FENCE_LOG_INFO, "manual fence is lifted", "incarnation=%llu",
                   (unsigned long long)after->incarnation);
-    if (before->pause_end_ns != after->pause_end_ns)
+    if (pause_is_news(before, after))
         fence_log(FENCE_LOG_WARN, "pause changed", "pause_end_boot_ns=%lld in_ms=%lld",
                   (long long)after->pause_end_ns,
                   after->pause_end_ns == 0 ? 0LL : MS(after->pause_end_ns - clock_now().ns));

@@ -22,6 +22,7 @@
 #define KILL_FIRST_NS  NS_PER_MS         // then doubling: what forks is met soon,
 #define KILL_CALM_NS   (100 * NS_PER_MS) // what cannot die is not hammered
 #define GARBAGE_LOG_NS NS_PER_SEC
+#define ORDERS_MAX     512 // of one peer in one turn: more than a socket's queue holds
 #define QUOTE_SIZE     320
 
 static bool is_alive(const struct run *run)
@@ -166,21 +167,31 @@ static void observe_connections(struct run *run)
         log_garbage(run, &err);
 }
 
-// One packet: each order is decided upon before the next is read.
-static void observe_peer(struct run *run, int fd)
+// Returns false when there is nothing more to read.
+static bool observe_packet(struct run *run, int fd)
 {
     struct fence_order order = {0};
     struct err err = {0};
 
     switch (sock_receive(&run->sock, fd, &order, &err)) {
+    case SOCK_INPUT_IGNORED: return true;
     case SOCK_INPUT_NONE:
-    case SOCK_INPUT_IGNORED:
-    case SOCK_INPUT_CLOSED: return;
-    case SOCK_INPUT_REFUSED: log_garbage(run, &err); return;
+    case SOCK_INPUT_CLOSED: return false;
+    case SOCK_INPUT_REFUSED: log_garbage(run, &err); return false;
     case SOCK_INPUT_ORDER: break;
     }
     shim_take_order(&run->options->shim, &run->memory, &order, run->now);
     run->sample_at = run->now;
+    return true;
+}
+
+// All that waits is taken before anything is decided: after a time without CPU the oldest
+// permit in the queue has run out, and a healthy leader lives by the newest. Kills and latches
+// in between are kept by shim_take_order.
+static void observe_peer(struct run *run, int fd)
+{
+    for (int i = 0; i < ORDERS_MAX && observe_packet(run, fd); i++)
+        ;
 }
 
 // ---- action
@@ -224,6 +235,8 @@ static void act_on_life(struct run *run, const struct shim_plan *plan)
 // Returns 0, or -1 after a logged error.
 static int start_meta(struct run *run)
 {
+    // Before the fork: a lease that it wins while we wait for CPU is not older than this.
+    struct instant begun = clock_now();
     struct spawned spawned = {0};
     struct err err = {0};
     char quoted[QUOTE_SIZE];
@@ -234,7 +247,7 @@ static int start_meta(struct run *run)
         run->failed_start = err.code == ENOENT ? 127 : 126;
         return -1;
     }
-    shim_started(&run->memory, clock_now(), spawned.pid, spawned.start_ticks, spawned.tag);
+    shim_started(&run->memory, begun, spawned.pid, spawned.start_ticks, spawned.tag);
     run->root = spawned.pid;
     run->end = (struct tree_end){0};
     run->kill_round = 0;
@@ -302,12 +315,9 @@ static void wait_and_observe(struct run *run)
         (void)!read(run->timer_fd, &fired, sizeof(fired));
     if (fds[0].revents)
         observe_signals(run);
-    // One order a turn, so that each is decided upon; ppoll reports the rest again.
     for (size_t i = 3; i < count; i++)
-        if (fds[i].revents) {
+        if (fds[i].revents)
             observe_peer(run, fds[i].fd);
-            break;
-        }
     if (fds[2].revents)
         observe_connections(run);
 }

@@ -24,6 +24,7 @@ static int clear_path(const struct sockaddr_un *address, struct err *err)
     struct stat stat = {0};
     int fd = -1;
     int answer = 0;
+    int code = 0;
 
     if (lstat(path, &stat) < 0)
         return 0; // bind says what is wrong, if anything is
@@ -34,17 +35,22 @@ static int clear_path(const struct sockaddr_un *address, struct err *err)
     if (fd < 0)
         return -1;
     answer = connect(fd, (const struct sockaddr *)address, sizeof(*address));
+    code = errno;
     (void)close(fd);
-    if (answer == 0)
+    // EAGAIN: its queue is full, so somebody has it.
+    if (answer == 0 || code == EAGAIN)
         return err_set(err, ERR_CONFLICT, EADDRINUSE,
                        "--socket %.110s: another process listens there", path);
-    (void)unlink(path);
+    if (code == ECONNREFUSED)
+        (void)unlink(path);
     return 0;
 }
 
 int sock_listen(struct sock *sock, const char *path, uid_t peer_uid, struct err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    mode_t mask = 0;
+    int result = 0;
     int fd = -1;
 
     for (size_t i = 0; i < SOCK_PEERS_MAX; i++)
@@ -58,9 +64,12 @@ int sock_listen(struct sock *sock, const char *path, uid_t peer_uid, struct err 
     fd = make_socket(err);
     if (fd < 0)
         return -1;
-    // Everybody may connect; SO_PEERCRED decides who stays.
-    if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ||
-        chmod(path, 0666) < 0 || listen(fd, SOCK_PEERS_MAX) < 0) {
+    // Everybody may connect; SO_PEERCRED decides who stays. Not by chmod: that follows a link
+    // which somebody puts in the socket's place.
+    mask = umask(0);
+    result = bind(fd, (const struct sockaddr *)&address, sizeof(address));
+    (void)umask(mask);
+    if (result < 0 || listen(fd, SOCK_PEERS_MAX) < 0) {
         int code = errno;
         (void)close(fd);
         return err_set(err, ERR_DENIED, code, "--socket %.110s: %s", path,
@@ -191,7 +200,8 @@ static bool send_one(struct sock_peer *peer, const struct fence_status *status)
     fence_status_seal(&own);
     if (send(peer->fd, &own, sizeof(own), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
         return true;
-    if (errno == EAGAIN)
+    // It does not read, or the kernel has no memory: it connects again and gets the newest.
+    if (errno != EPIPE && errno != ECONNRESET)
         return false;
     // It has closed. Not dropped here: its last order may still wait to be read.
     peer->is_shut = true;
