@@ -4,9 +4,12 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "sql/sql.h"
 
@@ -312,12 +315,49 @@ static void conn_on_resolved(const struct resolve_answer *answer, const struct e
     conn_fail(conn, &fault);
 }
 
+// A regular file, also behind links as Secrets are mounted. Not blocking: the loop that would
+// wait for the writer of a FIFO is the one that permits a leader to live.
+static int open_regular(const char *path, int *ret_fd, struct err *err)
+{
+    struct stat st = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+    if (fd < 0)
+        return err_set(err, ERR_DENIED, errno, "password file %s: %m", path);
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        *ret_fd = fd;
+        return 0;
+    }
+    (void)close(fd);
+    return err_set(err, ERR_INVALID, 0, "password file %s: not a regular file", path);
+}
+
+static int read_file(const char *path, char *buf, size_t size, size_t *ret_len, struct err *err)
+{
+    size_t len = 0;
+    ssize_t n = 0;
+    int code = 0;
+    int fd = -1;
+
+    if (open_regular(path, &fd, err) < 0)
+        return -1;
+    do {
+        n = read(fd, buf + len, size - len);
+        len += n > 0 ? (size_t)n : 0;
+    } while (len < size && (n > 0 || (n < 0 && errno == EINTR)));
+    code = errno;
+    (void)close(fd);
+    if (n < 0)
+        return err_set(err, ERR_INVALID, code, "password file %s cannot be read: %s", path,
+                       strerrorname_np(code));
+    *ret_len = len;
+    return 0;
+}
+
 int pg_password(const struct pg_params *params, char *buf, size_t size, struct err *err)
 {
     const char *path = params->password_file;
     size_t len = 0;
-    bool is_broken = false;
-    FILE *file = NULL;
 
     if (params->password || !path) {
         const char *password = params->password ? params->password : "";
@@ -326,15 +366,10 @@ int pg_password(const struct pg_params *params, char *buf, size_t size, struct e
         return err_set(err, ERR_INVALID, 0, "the Postgres password is longer than %zu bytes",
                        size - 1);
     }
-    file = fopen(path, "re");
-    if (!file)
-        return err_set(err, ERR_DENIED, errno, "password file %s: %m", path);
-    len = fread(buf, 1, size, file);
-    is_broken = ferror(file) != 0;
-    (void)fclose(file);
-    if (is_broken || len == size)
-        return err_set(err, ERR_INVALID, 0, "password file %s: %s", path,
-                       is_broken ? "cannot be read" : "too long");
+    if (read_file(path, buf, size, &len, err) < 0)
+        return -1;
+    if (len == size)
+        return err_set(err, ERR_INVALID, 0, "password file %s: too long", path);
     buf[len] = '\0';
     buf[strcspn(buf, "\r\n")] = '\0';
     return 0;

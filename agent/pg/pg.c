@@ -177,8 +177,6 @@ static void slot_on_result(const PGresult *result, void *arg)
     };
 
     pg_wake(pg);
-    pg->backoff_ns =
-        BACKOFF_MIN_NS; // not at log-in: a server may throw each session out at once
     if (request->is_done) {
         slot_drop_flight(slot);
         return;
@@ -188,6 +186,10 @@ static void slot_on_result(const PGresult *result, void *arg)
                      PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY),
                      pg->net.params->password);
         reply.result = NULL;
+    } else {
+        // Not at log-in, not for an error: a server or pooler may throw out each session at
+        // once.
+        pg->backoff_ns = BACKOFF_MIN_NS;
     }
     if (reply.was_hedged) {
         pg->stats.hedge_wins++;

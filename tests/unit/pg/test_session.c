@@ -4,6 +4,7 @@
 #include "tests/unit/pg/asked.h"
 
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void test_answers(void **state)
@@ -121,6 +122,15 @@ static void test_password_file(void **state)
     assert_non_null(strstr(seen.down_fault.err.msg, path));
     pg_free(pg);
     (void)close(fd);
+
+    // Nobody ever writes into it: the loop must not wait for that.
+    assert_int_equal(mkfifo(path, 0600), 0);
+    seen = (struct seen){0};
+    pg = start(pgt, &params, &seen);
+    pgt_wait(pgt, &seen.is_down, 1000);
+    assert_non_null(strstr(seen.down_fault.err.msg, "not a regular file"));
+    pg_free(pg);
+    assert_int_equal(unlink(path), 0);
 }
 
 static void test_notify(void **state)

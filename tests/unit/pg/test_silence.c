@@ -206,6 +206,32 @@ static void test_terminated(void **state)
     pg_free(pg);
 }
 
+// A pooler without a server answers each first statement with an error and hangs up: attempts
+// grow rare, although each logs in and each is answered.
+static void test_thrown_out_each_time(void **state)
+{
+    struct pgt *pgt = *state;
+    struct pg_params params = pgt_params(pgt_port());
+    struct seen seen = {0};
+    struct pg *pg = start(pgt, &params, &seen);
+    struct answer answer = {0};
+    struct instant begin = clock_now();
+
+    for (int i = 0; i < 6; i++) {
+        answer = (struct answer){0};
+        ask(pg, "SELECT pg_terminate_backend(pg_backend_pid())", true, &answer);
+        pgt_wait(pgt, &answer.is_done, 3000);
+        assert_string_equal(answer.reply.fault.sqlstate, "57P01");
+    }
+    assert_true(ms_since(begin) >= 50 + 100 + 200 + 400 + 500);
+    // One that is answered well counts as healed.
+    answer = (struct answer){0};
+    ask(pg, "SELECT 1", true, &answer);
+    pgt_wait(pgt, &answer.is_done, 3000);
+    assert_string_equal(answer.value, "1");
+    pg_free(pg);
+}
+
 #define SESSION_TEST(fn) cmocka_unit_test_setup_teardown(fn, pgt_setup, pgt_teardown)
 
 static const struct CMUnitTest tests[] = {
@@ -216,6 +242,7 @@ static const struct CMUnitTest tests[] = {
     SESSION_TEST(test_write_does_not_block_reads),
     SESSION_TEST(test_reset_and_reconnect),
     SESSION_TEST(test_terminated),
+    SESSION_TEST(test_thrown_out_each_time),
 };
 
 UNIT_MAIN(tests)
