@@ -133,8 +133,10 @@ static void fill_election(const struct world *world, struct pod *p, const struct
     struct election_fact *e = &p->agent.facts.election;
     const struct row_view *view = &req->view;
     const struct database *db = &world->db;
-    uint32_t others = db->seen_ids & ~(1U << p->id);
+    uint32_t others = 0;
 
+    for (int id = 0; id < PODS_MAX; id++)
+        others += id != p->id && db->member_since[id] != 0;
     *e = (struct election_fact){.known = true,
                                 .sent_at = req->sent,
                                 .received_at = sim_local(world, p),
@@ -142,7 +144,7 @@ static void fill_election(const struct world *world, struct pod *p, const struct
                                 .db_now_us = view->now_us,
                                 .age_ns = (view->now_us - view->heartbeat_us) * 1000,
                                 .members_known = true,
-                                .other_members = (uint32_t)__builtin_popcount(others),
+                                .other_members = others,
                                 .term_known = view->term != 0,
                                 .term = view->term,
                                 .tag_owned_term = view->asked_owned,
@@ -342,10 +344,21 @@ static void one_turn(struct world *world, int pod)
     execute(world, pod);
 }
 
+static void set_wake(struct world *world, int pod)
+{
+    struct agent *agent = &world->pods[pod].agent;
+    int64_t at = sim_world_time(&world->pods[pod], agent->plan.wake_at);
+
+    if (at == INT64_MAX || (agent->wake_at > world->now && agent->wake_at <= at))
+        return;
+    agent->wake_at = at;
+    agent->wake_gen++;
+    post(world, pod, EV_AGENT_WAKE, at - world->now, (int)agent->wake_gen);
+}
+
 void agent_turn(struct world *world, int pod)
 {
-    struct pod *p = &world->pods[pod];
-    struct agent *agent = &p->agent;
+    struct agent *agent = &world->pods[pod].agent;
     uint32_t gen = agent->gen;
     int turns = 0;
 
@@ -358,18 +371,12 @@ void agent_turn(struct world *world, int pod)
     agent->in_turn = true;
     do {
         agent->again = false;
-        (void)snprintf(world->core.id, sizeof(world->core.id), "meta-%d:5690", p->id);
+        (void)snprintf(world->core.id, sizeof(world->core.id), "meta-%d:5690",
+                       world->pods[pod].id);
         one_turn(world, pod);
     } while (agent->again && ++turns < TURNS_MAX && agent->gen == gen);
     agent->in_turn = false;
-    if (agent->plan.wake_at.ns != INT64_MAX) {
-        agent->wake_gen++;
-        sim_post(world, sim_world_time(p, agent->plan.wake_at),
-                 (struct event){.kind = EV_AGENT_WAKE,
-                                .pod = pod,
-                                .gen = agent->gen,
-                                .arg = (int)agent->wake_gen});
-    }
+    set_wake(world, pod);
 }
 
 void agent_status(struct world *world, int pod)
@@ -431,8 +438,10 @@ void agent_event(struct world *world, const struct event *event)
     switch ((int)event->kind) {
     case EV_AGENT_POLL: on_poll(world, event); break;
     case EV_AGENT_WAKE:
-        if ((uint32_t)event->arg == agent->wake_gen)
-            agent_turn(world, event->pod);
+        if ((uint32_t)event->arg != agent->wake_gen)
+            break;
+        agent->wake_at = 0;
+        agent_turn(world, event->pod);
         break;
     case EV_READ_HEDGE:
         if ((uint32_t)event->arg == agent->reads)

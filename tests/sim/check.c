@@ -13,10 +13,14 @@ static int64_t reaction_ns(const struct world *world, const struct pod *p)
     return SAMPLE_NS + world->shim.kill_budget_ns + p->shim.ipc_ns + SLACK_NS;
 }
 
-static bool others_exist(const struct world *world, int pod)
+// The member table that this pod's agent read last named somebody else.
+static bool saw_another(const struct world *world, int pod)
 {
-    for (int i = 0; i < world->pod_count; i++)
-        if (i != pod && world->pods[i].exists && world->pods[i].id != world->pods[pod].id)
+    const struct agent *agent = &world->pods[pod].agent;
+
+    for (int id = 0; agent->view_known && id < PODS_MAX; id++)
+        if (id != world->pods[pod].id && world->db.member_since[id] != 0 &&
+            world->db.member_since[id] < agent->view.exec_at)
             return true;
     return false;
 }
@@ -28,8 +32,8 @@ static bool is_named_uncovered(struct world *world, int pod)
 
     if (p->pause_until > world->now || !p->armed)
         return true;
-    if (held && others_exist(world, pod) && p->pause_until == 0)
-        sim_fail(world, pod, "P1: held as a single replica, but others exist");
+    if (held && saw_another(world, pod) && p->pause_until == 0)
+        sim_fail(world, pod, "P1: held as a single replica, but it saw another member");
     return held;
 }
 

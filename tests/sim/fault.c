@@ -82,6 +82,12 @@ static bool has_kind(const struct world *world, enum fault_kind kind)
     return false;
 }
 
+// Half of the time the most: that is where arithmetic breaks.
+static int64_t up_to(struct world *world, int64_t low, int64_t high)
+{
+    return sim_chance(world, 50) ? high : sim_between(world, low, high);
+}
+
 static int64_t draw_amount(struct world *world, enum fault_kind kind)
 {
     int64_t slow_ns = world->core.query_timeout_ns;
@@ -89,11 +95,11 @@ static int64_t draw_amount(struct world *world, enum fault_kind kind)
     switch ((int)kind) {
     case FAULT_STALL:
     case FAULT_DROP: return sim_chance(world, 30) ? sim_between(world, 1, 3) : 0;
-    case FAULT_LATENCY: return sim_between(world, slow_ns / 20, slow_ns);
+    case FAULT_LATENCY: return up_to(world, slow_ns / 20, slow_ns);
     case FAULT_IPC_DELAY: return sim_between(world, MS, 60 * MS);
     case FAULT_CLOCK_STEP: {
         int64_t most_ns = world->core.margin_ns * 9 / 10;
-        return sim_between(world, -most_ns / 2, most_ns);
+        return up_to(world, -most_ns / 2, most_ns);
     }
     case FAULT_SLOW_INIT: return sim_between(world, 100 * MS, world->ttl_ns * 2);
     default: return 0;
@@ -132,7 +138,7 @@ void fault_plan(struct world *world)
         fault->on_leader = kind != FAULT_TWIN && sim_chance(world, 50);
         fault->at = sim_chance(world, 10) ? 0 : sim_between(world, 0, window_ns);
         // Faults that meet are worth more than faults in a row.
-        if (world->fault_count > 0 && sim_chance(world, 40)) {
+        if (world->fault_count > 0 && sim_chance(world, kind == FAULT_CLOCK_STEP ? 80 : 40)) {
             const struct fault *last = fault - 1;
             fault->at = last->at + sim_between(world, 0, world->ttl_ns);
             if (sim_chance(world, 70)) {

@@ -84,7 +84,8 @@ static void campaign(struct world *world, struct req *req)
     struct meta *meta = &world->pods[req->pod].meta;
     bool expired = db->row && !db->null && db->heartbeat_us < now_us - world->ttl_ns / 1000;
 
-    db->seen_ids |= 1U << id;
+    if (db->member_since[id] == 0)
+        db->member_since[id] = world->now;
     if (!db->row || expired || db->id == id) {
         bool moved = !db->row || db->id != id;
         bool changed = moved || db->null || db->heartbeat_us != now_us;

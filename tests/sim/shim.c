@@ -132,14 +132,18 @@ static bool wants_start(const struct world *world, const struct pod *p)
     return plan->start;
 }
 
+// A wake that comes too early is harmless: the turn asks for the next one.
 static void set_wake(struct world *world, struct pod *p, int pod)
 {
     struct shim *shim = &p->shim;
+    int64_t at = sim_world_time(p, shim->plan.wake_at);
 
-    if (world->plant == PLANT_NO_TIMER || shim->plan.wake_at.ns == INT64_MAX)
+    if (world->plant == PLANT_NO_TIMER || at == INT64_MAX ||
+        (shim->wake_at > world->now && shim->wake_at <= at))
         return;
+    shim->wake_at = at;
     shim->wake_gen++;
-    sim_post(world, sim_world_time(p, shim->plan.wake_at),
+    sim_post(world, at,
              (struct event){.kind = EV_SHIM_WAKE,
                             .pod = pod,
                             .gen = shim->gen,
@@ -239,5 +243,7 @@ void shim_event(struct world *world, const struct event *event)
         shim->ports = meta_ports(&p->meta);
     else if ((uint32_t)event->arg >> 1 != (shim->wake_gen & 0x7fffffffU))
         return;
+    else
+        shim->wake_at = 0;
     shim_turn(world, event->pod);
 }

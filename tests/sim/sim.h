@@ -181,7 +181,7 @@ struct database {
     int owner_tag;
     uint32_t timeline;
     uint32_t next_seq;
-    uint32_t seen_ids; // bit per id that has a member row
+    int64_t member_since[PODS_MAX]; // when an id's first member row was written; 0: none
     int tag_count;
     struct db_tag tags[TAGS_MAX];
 };
@@ -220,6 +220,7 @@ struct agent {
     bool alive;
     uint32_t gen;
     uint32_t wake_gen;
+    int64_t wake_at; // a wake that is on its way; 0: none
     int64_t frozen_until;
     struct core_memory memory;
     struct facts facts;
@@ -245,6 +246,7 @@ struct shim {
     bool alive;
     uint32_t gen;
     uint32_t wake_gen;
+    int64_t wake_at; // as the agent's
     struct shim_memory memory;
     struct shim_plan plan;
     struct fence_status told; // last status that the agent got
