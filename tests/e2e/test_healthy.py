@@ -43,8 +43,8 @@ class Disturber:
                 self._renewed(check)
 
     def _renewed(self, check: Callable[[], None]) -> None:
-        """The agent has seen a fresh renewal, so that the next disturbance starts with a whole permit. (A meta
-        catches up with its missed campaigns in one burst: counting renewals would say too little.)"""
+        """The agent has seen a fresh renewal, so that the next disturbance starts with a whole permit. (A
+        meta catches up with its missed campaigns in one burst: counting renewals would say too little.)"""
         permit_ms = 1000 * self.cluster.ttl - PERMIT_LACKS_MS[int(self.cluster.ttl)]
 
         def whole_permit() -> bool:

@@ -28,8 +28,8 @@ def shim() -> Iterator[Shim]:
 
 
 def test_newest_permit_counts(shim: Shim) -> None:
-    """After a time without CPU its queue begins with permits that have run out, and ends with a good one. Whoever
-    judges by the oldest kills a healthy, provable leader."""
+    """After a time without CPU its queue begins with permits that have run out, and ends with a good one.
+    Whoever judges by the oldest kills a healthy, provable leader."""
     agent = shim.running()
     deadline = shim.lead(agent, PERMIT_S)
     signal_pid(shim.process.pid, signal.SIGSTOP)
