@@ -11,6 +11,9 @@
 #include "base/log.h"
 #include "base/resolve.h"
 
+#define NOTIFY_SPACING_NS (50 * NS_PER_MS)
+#define CONTROL_RETRY_NS  NS_PER_SEC
+
 // --- reads ---
 
 static void on_read(const struct election_read *read, void *arg)
@@ -46,12 +49,23 @@ void agent_read(struct agent *agent)
     executor->is_reading = election_read(agent->election, executor->read_tag, on_read, agent);
 }
 
+static void read_notified(struct agent *agent, struct instant now)
+{
+    agent->is_notified = false;
+    agent->notified_at = now;
+    agent->executor.read_again = agent->executor.is_reading;
+    agent_read(agent);
+}
+
 static void on_poll(void *arg)
 {
     struct agent *agent = arg;
-    int64_t quiet_ns = instant_since(clock_now(), agent->executor.sent_at);
+    struct instant now = clock_now();
+    int64_t quiet_ns = instant_since(now, agent->executor.sent_at);
 
     loop_timer_arm(agent->poll, agent->config.core.poll_ns);
+    if (agent->is_notified)
+        read_notified(agent, now);
     // Answered reads make turns; while they are not answered, the poll does.
     if (quiet_ns >= agent->config.core.poll_ns + agent->config.core.poll_ns / 2)
         agent_feed(agent);
@@ -72,14 +86,22 @@ static void on_pg_down(const struct pg_fault *fault, void *arg)
         agent_feed(agent);
 }
 
+// Any session may notify, as often as it likes: the first is answered by a read at once, what
+// comes soon after it by one read for all.
 static void on_pg_notify(const char *payload, void *arg)
 {
     struct agent *agent = arg;
+    struct instant now = clock_now();
+    int64_t wait_ns = instant_since(instant_add(agent->notified_at, NOTIFY_SPACING_NS), now);
 
     (void)payload; // only a hint to look: what counts is what is read
     agent->reporter.counters.notifications++;
-    agent->executor.read_again = agent->executor.is_reading;
-    agent_read(agent);
+    if (wait_ns <= 0) {
+        read_notified(agent, now);
+    } else if (!agent->is_notified) {
+        agent->is_notified = true;
+        loop_timer_arm(agent->poll, wait_ns);
+    }
 }
 
 static const struct pg_ops pg_ops = {on_pg_up, on_pg_down, on_pg_notify};
@@ -89,13 +111,11 @@ static const struct pg_ops pg_ops = {on_pg_up, on_pg_down, on_pg_notify};
 // What an operator asked of an earlier agent, metafence-run has kept.
 static void take_over_orders(struct agent *agent, const struct fence_status *status)
 {
-    if (agent->was_fence_known)
-        return;
-    agent->was_fence_known = true;
-    if (status->flags & SHIM_MANUAL)
-        agent->facts.orders.manual_fence = true;
-    if (status->pause_end_ns > agent->facts.orders.pause_end.ns)
+    if (!agent->has_manual)
+        agent->facts.orders.manual_fence = status->flags & SHIM_MANUAL;
+    if (!agent->has_pause)
         agent->facts.orders.pause_end = (struct instant){status->pause_end_ns};
+    agent->has_manual = agent->has_pause = true;
 }
 
 static void on_fence_status(const struct fence_status *status, void *arg)
@@ -221,23 +241,25 @@ static void on_request(const struct control_request *request, struct buf *answer
     case CONTROL_STATUS: status_json(agent, answer); return;
     case CONTROL_FENCE:
         orders->manual_fence = true;
+        agent->has_manual = true;
         keep_reason(agent->manual_reason, request);
         break;
     case CONTROL_UNFENCE:
         orders->manual_fence = false;
+        agent->has_manual = true;
         agent->manual_reason[0] = '\0';
         break;
     case CONTROL_PAUSE:
         orders->pause_end = instant_add(clock_now(), request->pause_ns);
+        agent->has_pause = true;
         keep_reason(agent->pause_reason, request);
         break;
     case CONTROL_RESUME:
         orders->pause_end = (struct instant){0};
+        agent->has_pause = true;
         agent->pause_reason[0] = '\0';
         break;
     }
-    agent->was_fence_known =
-        true; // from now on this agent's word counts, not the earlier one's
     log_warn("ordered", kv_str("command", control_command_name(request->command)),
              kv_str("reason", request->reason), kv_int("uid", (int64_t)request->peer_uid),
              kv_dur("for", request->pause_ns));
@@ -245,6 +267,34 @@ static void on_request(const struct control_request *request, struct buf *answer
                 control_command_name(request->command), request->reason);
     agent_feed(agent);
     buf_puts(answer, "{\"ok\":true}");
+}
+
+// Orders come by this socket, permits do not: without it (a full disk, a directory that is not
+// there yet) a healthy leader is permitted to live all the same. Another agent in its place is
+// a reason not to run.
+static int open_control(struct agent *agent, struct err *err)
+{
+    const struct control_config control = {agent->config.control_socket, on_request, agent};
+
+    if (control_new(agent->loop, &control, &agent->control, err) == 0)
+        return 0;
+    if (err->kind == ERR_CONFLICT)
+        return -1;
+    log_error("no status and no orders until the control socket can be made", kv_err(err));
+    loop_timer_arm(agent->control_retry, CONTROL_RETRY_NS);
+    return 0;
+}
+
+static void on_control_retry(void *arg)
+{
+    struct agent *agent = arg;
+    const struct control_config control = {agent->config.control_socket, on_request, agent};
+    struct err err = {0};
+
+    if (control_new(agent->loop, &control, &agent->control, &err) < 0)
+        loop_timer_arm(agent->control_retry, CONTROL_RETRY_NS);
+    else
+        log_info("control socket", kv_str("path", agent->config.control_socket));
 }
 
 // --- life ---
@@ -294,12 +344,13 @@ static int open_parts(struct agent *agent, struct err *err)
         .on_result = on_rpc,
         .arg = agent,
     };
-    const struct control_config control = {agent->config.control_socket, on_request, agent};
     static const int signos[] = {SIGTERM, SIGINT};
 
     if (loop_new(&agent->loop, err) < 0 ||
-        loop_deadline_new(agent->loop, on_wake, agent, &agent->wake, err) < 0 ||
-        control_new(agent->loop, &control, &agent->control, err) < 0)
+        loop_deadline_new(agent->loop, on_wake, agent, &agent->wake, err) < 0)
+        return -1;
+    agent->control_retry = loop_timer_new(agent->loop, on_control_retry, agent);
+    if (open_control(agent, err) < 0)
         return -1;
     for (size_t i = 0; i < sizeof(signos) / sizeof(signos[0]); i++) {
         agent->signals[i] = loop_signal_new(agent->loop, signos[i], on_signal, agent, err);
@@ -342,6 +393,7 @@ void agent_free(struct agent *agent)
     fencelink_free(agent->fence);
     grpc_client_free(agent->grpc);
     loop_timer_free(agent->poll);
+    loop_timer_free(agent->control_retry);
     for (size_t i = 0; i < sizeof(agent->signals) / sizeof(agent->signals[0]); i++)
         loop_signal_free(agent->signals[i]);
     control_free(agent->control);

@@ -36,6 +36,7 @@ struct agent {
     struct grpc_client *grpc;
     struct fencelink *fence;
     struct control *control;
+    struct loop_timer *control_retry; // armed while there is no control socket
     struct loop_timer *poll;
     struct loop_deadline *wake;
     struct loop_signal *signals[2];
@@ -45,9 +46,13 @@ struct agent {
     struct core_memory memory;
     struct plan plan;
     bool turn_due;
-    bool was_fence_known; // a status came since our own start: orders were taken over from it
-    bool is_stopping;     // TERM came: exit when meta is gone
-    bool is_trimmed;      // trim_code_pages was called
+    // A status came since our own start, and what an earlier agent left there was taken over;
+    // or an operator has told us first.
+    bool has_manual, has_pause;
+    struct instant notified_at; // when a notification last began a read
+    bool is_notified;           // others came since: the next poll, brought forward, is theirs
+    bool is_stopping;           // TERM came: exit when meta is gone
+    bool is_trimmed;            // trim_code_pages was called
 
     struct executor executor;
     struct reporter reporter;

@@ -6,7 +6,8 @@
 #include "agent/agent.h"
 
 #define SESSIONS_AGAIN_NS (20 * NS_PER_MS) // ended sessions need a moment to vanish
-#define READ_SPACING_NS   (5 * NS_PER_MS)  // between reads that are asked for at once
+#define SESSIONS_QUICK    10
+#define READ_SPACING_NS   (5 * NS_PER_MS) // between reads that are asked for at once
 #define DENIED_AGAIN_NS   (10 * NS_PER_SEC)
 
 static bool is_due(const struct execute_job *job, uint64_t incarnation, struct instant now)
@@ -18,7 +19,20 @@ static bool is_due(const struct execute_job *job, uint64_t incarnation, struct i
 
 static void begin_job(struct execute_job *job, uint64_t incarnation)
 {
-    *job = (struct execute_job){.is_busy = true, .incarnation = incarnation};
+    uint32_t tries = job->incarnation == incarnation ? job->tries + 1 : 1;
+
+    *job = (struct execute_job){.is_busy = true, .incarnation = incarnation, .tries = tries};
+}
+
+// Ended sessions are gone in a moment; one that does not end (a hung disk) is not asked for
+// more often than the row.
+static int64_t sessions_wait_ns(const struct agent *agent)
+{
+    const struct execute_job *job = &agent->executor.sessions;
+    int64_t poll_ns = agent->config.core.poll_ns;
+
+    return job->tries < SESSIONS_QUICK && SESSIONS_AGAIN_NS < poll_ns ? SESSIONS_AGAIN_NS
+                                                                      : poll_ns;
 }
 
 // When to try again after `fault`: a refusal does not heal within a poll.
@@ -113,7 +127,7 @@ static void on_sessions(int64_t count, const struct pg_fault *fault, void *arg)
         retry_job(agent, job, fault);
     } else if (count > 0) {
         agent->reporter.counters.sessions_ended += (uint64_t)count;
-        job->not_before = instant_add(clock_now(), SESSIONS_AGAIN_NS);
+        job->not_before = instant_add(clock_now(), sessions_wait_ns(agent));
     } else {
         agent->facts.cleanup.sessions_gone = job->incarnation;
     }

@@ -17,6 +17,7 @@ struct grpc_result;
 struct execute_job {
     bool is_busy;
     uint64_t incarnation;      // that it is for
+    uint32_t tries;            // for it, so far
     struct instant not_before; // of the next try; ns 0: at once
 };
 

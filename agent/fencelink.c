@@ -19,6 +19,7 @@ struct fencelink {
     struct loop_io *io;
     struct loop_timer *retry;
     uint64_t seq;
+    bool is_proven; // a status came on this connection
     bool was_down_told;
     bool is_pending;
     struct fence_order pending;
@@ -36,6 +37,16 @@ static void go_down(struct fencelink *link, const struct err *err)
         return;
     link->was_down_told = true;
     link->ops->on_down(err, link->arg);
+}
+
+static void take_status(struct fencelink *link, const struct fence_status *status)
+{
+    if (!link->is_proven) {
+        link->is_proven = true;
+        link->was_down_told = false;
+        link->ops->on_up(link->arg);
+    }
+    link->ops->on_status(status, link->arg);
 }
 
 static int watch(struct fencelink *link, struct err *err)
@@ -83,7 +94,7 @@ static int receive(struct fencelink *link, struct err *err)
     if (fence_status_parse(packet.bytes, (size_t)n, &status, err) < 0)
         link->ops->on_garbage(err, link->arg);
     else
-        link->ops->on_status(&status, link->arg);
+        take_status(link, &status);
     return 0;
 }
 
@@ -134,8 +145,7 @@ static void on_retry(void *arg)
         return;
     }
     link->seq = 0;
-    link->was_down_told = false;
-    link->ops->on_up(link->arg);
+    link->is_proven = false;
 }
 
 struct fencelink *fencelink_new(struct loop *loop, const char *path,

@@ -18,6 +18,9 @@ struct fencelink_ops {
     void (*on_status)(const struct fence_status *status, void *arg); // borrowed for the call
     // The connection was lost, or the first try failed. Called once until it has been up again.
     void (*on_down)(const struct err *err, void *arg);
+    // The first whole status of a connection has come; on_status follows. A peer that accepts
+    // and hangs up (another user is configured there) was never up: it is not told ten times a
+    // second.
     void (*on_up)(void *arg);
     // A packet was refused; the connection stays.
     void (*on_garbage)(const struct err *err, void *arg);
@@ -30,6 +33,7 @@ struct fencelink *fencelink_new(struct loop *loop, const char *path,
 // Accepts NULL. Not from inside a callback.
 void fencelink_free(struct fencelink *link);
 
+// Connected, whether a status has come or not.
 bool fencelink_is_up(const struct fencelink *link);
 
 // Seals the order with the connection's next sequence number and sends it, or as soon as the

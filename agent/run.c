@@ -63,7 +63,9 @@ static void keep_last_good(const struct config *config, const struct buf *bytes)
 
     last_good_path(config, path, sizeof(path));
     (void)snprintf(tmp, sizeof(tmp), "%s.new", path);
-    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    // Meta's container may write there too: no link of its making is followed.
+    (void)unlink(tmp);
+    fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0) {
         is_written = write(fd, buf_str(bytes), bytes->len) == (ssize_t)bytes->len;
         close(fd);

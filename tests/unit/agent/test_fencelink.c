@@ -75,12 +75,32 @@ static void turn_until(struct scene *scene, const int *counter, int at_least)
         assert_true(loop_turn(scene->loop));
 }
 
-static void connect_link(struct scene *scene, int ups)
+static struct fence_status a_status(uint64_t incarnation)
 {
-    turn_until(scene, &scene->ups, ups);
+    struct fence_status status = {.incarnation = incarnation, .state = SHIM_RUNNING};
+
+    (void)snprintf(status.boot_id, sizeof(status.boot_id), "x");
+    fence_status_seal(&status);
+    return status;
+}
+
+static void accept_link(struct scene *scene)
+{
+    while (!fencelink_is_up(scene->link))
+        assert_true(loop_turn(scene->loop));
     scene->conn = accept4(scene->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     assert_true(scene->conn >= 0);
-    assert_true(fencelink_is_up(scene->link));
+}
+
+// As metafence-run does it: its status comes first.
+static void connect_link(struct scene *scene, int ups)
+{
+    struct fence_status status = a_status(1);
+
+    accept_link(scene);
+    assert_int_equal(send(scene->conn, &status, sizeof(status), 0), sizeof(status));
+    turn_until(scene, &scene->ups, ups);
+    assert_int_equal(scene->statuses, ups);
 }
 
 static int set_up(void **state)
@@ -110,15 +130,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct fence_status a_status(uint64_t incarnation)
-{
-    struct fence_status status = {.incarnation = incarnation, .state = SHIM_RUNNING};
-
-    (void)snprintf(status.boot_id, sizeof(status.boot_id), "x");
-    fence_status_seal(&status);
-    return status;
-}
-
 static void test_connects_again(void **state)
 {
     struct scene *scene = *state;
@@ -134,6 +145,26 @@ static void test_connects_again(void **state)
         turn_until(scene, &scene->downs, i + 1);
         assert_false(fencelink_is_up(scene->link));
     }
+}
+
+// Another user is configured there: it accepts and hangs up, for hours.
+static void test_hung_up_on(void **state)
+{
+    struct scene *scene = *state;
+
+    start_server(scene);
+    for (int i = 0; i < 5; i++) {
+        accept_link(scene);
+        close(scene->conn);
+        scene->conn = -1;
+        while (fencelink_is_up(scene->link))
+            assert_true(loop_turn(scene->loop));
+    }
+    assert_int_equal(scene->ups, 0);
+    assert_int_equal(scene->downs, 1);
+    connect_link(scene, 1);
+    stop_server(scene);
+    turn_until(scene, &scene->downs, 2);
 }
 
 static void test_orders(void **state)
@@ -198,7 +229,7 @@ static void test_statuses_and_garbage(void **state)
     start_server(scene);
     connect_link(scene, 1);
     assert_int_equal(send(scene->conn, &status, sizeof(status), 0), sizeof(status));
-    turn_until(scene, &scene->statuses, 1);
+    turn_until(scene, &scene->statuses, 2);
     assert_int_equal(scene->incarnation, 3);
     assert_int_equal(send(scene->conn, "x", 1, 0), 1);
     status.checksum ^= 1;
@@ -207,17 +238,18 @@ static void test_statuses_and_garbage(void **state)
     memcpy(longer, &status, sizeof(status));
     assert_int_equal(send(scene->conn, longer, sizeof(longer), 0), sizeof(longer));
     turn_until(scene, &scene->garbage, 4);
-    assert_int_equal(scene->statuses, 1);
+    assert_int_equal(scene->statuses, 2);
     assert_true(fencelink_is_up(scene->link));
     status = a_status(4);
     for (int i = 0; i < 40; i++)
         assert_int_equal(send(scene->conn, &status, sizeof(status), 0), sizeof(status));
-    turn_until(scene, &scene->statuses, 41);
+    turn_until(scene, &scene->statuses, 42);
     assert_int_equal(scene->incarnation, 4);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_connects_again, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(test_hung_up_on, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_orders, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_full_socket, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_statuses_and_garbage, set_up, tear_down),
