@@ -39,7 +39,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "zombie_case" in metafunc.fixturenames:
         cases = [(30, g, 0) for g in (False, True)]
         cases += [(5, g, n) for n in range(runs(metafunc.config)) for g in (False, True)]
-        quick = metafunc.definition.get_closest_marker("smoke_at_ttl5") is not None
+        quick = metafunc.definition.get_closest_marker("smoke_when_short") is not None
         params = [
             pytest.param(
                 Case(ttl, guarded, number),

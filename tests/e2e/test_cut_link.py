@@ -16,7 +16,7 @@ from harness import Cluster, Pod, boot_ns, wait_for
 from scenario import Case, Make, cut_link, judge, knows_better_and_acts_on, wait_error, writes_beside
 
 
-@pytest.mark.smoke_at_ttl5
+@pytest.mark.smoke_when_short
 def test_stalled(cluster: Make, zombie_case: Case) -> None:
     _cut(cluster, zombie_case, "b3 link stalled", "stall")
 

@@ -20,7 +20,7 @@ def twin_of(made: Cluster, original: Pod) -> Pod:
     return twin
 
 
-@pytest.mark.smoke_at_ttl5
+@pytest.mark.smoke_when_short
 def test_second_process_with_the_same_id(cluster: Make, zombie_case: Case) -> None:
     case = zombie_case
     made = cluster(ttl=case.ttl, guarded=case.guarded, pods=2)
