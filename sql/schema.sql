@@ -129,6 +129,14 @@ DECLARE
     v_owner_seq bigint;
     v_minute text;
 BEGIN
+    -- First, and by nothing that could cast: a cast between other types is a function of the table's owner,
+    -- which would run with the rights of ours.
+    IF pg_typeof(NEW.service) NOT IN ('varchar'::regtype, 'text'::regtype)
+       OR pg_typeof(NEW.id) NOT IN ('varchar'::regtype, 'text'::regtype)
+       OR pg_typeof(NEW.last_heartbeat) <> 'timestamptz'::regtype THEN
+        RAISE EXCEPTION USING ERRCODE = 'datatype_mismatch',
+            MESSAGE = 'service and id must be varchar or text, last_heartbeat timestamptz';
+    END IF;
     IF TG_OP = 'UPDATE' AND NEW.id IS NOT DISTINCT FROM OLD.id
        AND NEW.last_heartbeat IS NOT DISTINCT FROM OLD.last_heartbeat THEN
         RETURN NEW;
@@ -217,6 +225,7 @@ END
 $body$;
 
 -- Takes the row of a dead phantom away, if it is still exactly the row that was judged. Returns 0 or 1.
+-- Runs as the owner of the election's table: owner.sql.
 CREATE OR REPLACE FUNCTION metafence.drop_phantom(p_service text, p_id text, p_heartbeat timestamptz)
 RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp

@@ -14,4 +14,5 @@
 extern const char sql_schema[];  // no placeholder; idempotent
 extern const char sql_trigger[]; // SQL_LEADER_TABLE; not idempotent
 extern const char sql_grant[];   // SQL_LEADER_TABLE, SQL_ROLE; idempotent
+extern const char sql_owner[];   // SQL_LEADER_TABLE; idempotent
 extern const char sql_remove[];  // no placeholder; idempotent

@@ -161,6 +161,17 @@ static int grant_to(struct admin *admin, const char *role, struct err *err)
     return rc;
 }
 
+static int give_to_owner(struct admin *admin, struct err *err)
+{
+    struct buf sql = {0};
+    int rc = 0;
+
+    put_replaced(&sql, sql_owner, SQL_LEADER_TABLE, admin->table);
+    rc = admin_run_locked(admin, "hand drop_phantom to the table's owner", buf_str(&sql), err);
+    buf_done(&sql);
+    return rc;
+}
+
 static int grant_all(struct admin *admin, struct err *err)
 {
     char sql[384], owner[ELECTION_TABLE_SIZE];
@@ -229,7 +240,8 @@ int sql_install(const struct sql_options *options, struct err *err)
         admin_run_locked(&admin, "create the schema", sql_schema, err) < 0)
         return -1;
     admin_say(&admin, "schema version %d is in place", SQL_VERSION);
-    if (ensure_leader(&admin, err) < 0 || grant_all(&admin, err) < 0)
+    if (ensure_leader(&admin, err) < 0 || give_to_owner(&admin, err) < 0 ||
+        grant_all(&admin, err) < 0)
         return -1;
     return install_trigger(&admin, err);
 }
@@ -262,6 +274,8 @@ int sql_print(const struct sql_options *options, struct buf *ret_text, struct er
         buf_puts(ret_text, "COMMIT;\n\n");
     }
     buf_puts(ret_text, "BEGIN;\n" LOCK_TIMEOUT "\n");
+    put_replaced(ret_text, sql_owner, SQL_LEADER_TABLE, table);
+    buf_puts(ret_text, "COMMIT;\n\nBEGIN;\n" LOCK_TIMEOUT "\n");
     put_replaced(ret_text, sql_trigger, SQL_LEADER_TABLE, table);
     buf_puts(ret_text, "COMMIT;\n");
     return 0;
