@@ -147,6 +147,13 @@ static void read_restart(struct election *election, const struct pg_reply *reply
     read_fail(election, reply, &fault);
 }
 
+// Our own schema is damaged, or another version's: the row counts without it.
+static bool should_leave_schema(const struct election *election, const struct pg_fault *fault)
+{
+    return election->is_probe_fresh && election->caps.schema_readable &&
+           fault->kind == PG_MISSING;
+}
+
 static void on_row(const struct pg_reply *reply, void *arg)
 {
     struct election *election = arg;
@@ -162,6 +169,11 @@ static void on_row(const struct pg_reply *reply, void *arg)
 
     if (should_probe_again(election, &reply->fault)) {
         election->caps.known = false;
+        read_restart(election, reply);
+        return;
+    }
+    if (should_leave_schema(election, &reply->fault)) {
+        election->caps.schema_readable = false; // until it is looked for again
         read_restart(election, reply);
         return;
     }

@@ -97,7 +97,8 @@ must_check int election_sql_probe(struct buf *sql, const struct election_config 
 
 // Parses the single row of an answer; fields are NULL for SQL NULL. Writes everything from
 // system_id down and `status` (ELECTION_OK or ELECTION_STANDBY). Errors: INVALID, names the
-// column; *ret_read is then zeroed from system_id down.
+// column; *ret_read is then zeroed from system_id down. A broken column of metafence's own
+// tables is no error: term_known is false then, as without them.
 must_check int election_parse(const char *const *fields, size_t count,
                               struct election_read *ret_read, struct err *err);
 must_check int election_parse_probe(const char *const *fields, size_t count,

@@ -430,13 +430,43 @@ static void test_calls_without_rights(void **state)
     scene_open(s);
 }
 
+// Somebody's hand in metafence's tables, or another version of them: the agent is not blind.
+static void test_broken_schema(void **state)
+{
+    static const char *const damages[] = {
+        "UPDATE metafence.term SET system_id = 'none of ours'",
+        "ALTER TABLE metafence.renewal RENAME COLUMN heartbeat TO beat",
+        "ALTER TABLE metafence.tag ALTER COLUMN superseded TYPE text USING 'maybe'",
+    };
+    struct scene *s = *state;
+
+    pgt_run(s->meta, PGT_TABLES);
+    install(s);
+    (void)pgt_campaign(s->meta, "meta-a");
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        assert_int_equal(look(s, TAG_A1), ELECTION_OK);
+        assert_int_equal(s->read.term_known, i == 0);
+        pgt_run(s->meta, "%s", damages[i]);
+        for (int n = 0; n < 3; n++) {
+            assert_int_equal(look(s, TAG_A1), ELECTION_OK);
+            assert_string_equal(s->read.id, "meta-a");
+            assert_false(s->read.term_known);
+        }
+    }
+}
+
 #define SCENE_TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-    SCENE_TEST(test_complete),       SCENE_TEST(test_odd_rows),
-    SCENE_TEST(test_comes_and_goes), SCENE_TEST(test_least_privileges),
-    SCENE_TEST(test_standby),        SCENE_TEST(test_refused_and_silent),
-    SCENE_TEST(test_calls),          SCENE_TEST(test_calls_without_rights),
+    SCENE_TEST(test_broken_schema),
+    SCENE_TEST(test_complete),
+    SCENE_TEST(test_odd_rows),
+    SCENE_TEST(test_comes_and_goes),
+    SCENE_TEST(test_least_privileges),
+    SCENE_TEST(test_standby),
+    SCENE_TEST(test_refused_and_silent),
+    SCENE_TEST(test_calls),
+    SCENE_TEST(test_calls_without_rights),
 };
 
 UNIT_MAIN(tests)
