@@ -85,6 +85,10 @@ void shim_take_order(const struct shim_config *config, struct shim_memory *memor
             latch_put(memory, SHIM_SUPERSEDED, true);
         take_role(config, memory, order, now);
     }
+    // A kill of the same turn that a pause overtakes is not kept for its end: who still wants
+    // it then will say so.
+    if (is_paused(memory, now) && memory->kill_order != FENCE_REASON_MANUAL)
+        memory->kill_order = FENCE_REASON_NONE;
     if (!latch_has(memory, SHIM_ENGAGED))
         latch_lease_base(memory);
 }

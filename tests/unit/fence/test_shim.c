@@ -442,9 +442,46 @@ static void test_every_reason_fired(void **state)
             fail_msg("no row kills for %s", fence_reason_name((enum fence_reason)r));
 }
 
+// Orders that waited together are taken in one turn.
+static void test_orders_of_one_turn(void **state)
+{
+    static const struct {
+        enum fence_reason killed, when_paused, after;
+    } rows[] = {
+        {FENCE_REASON_SUPERSEDED, FENCE_REASON_NONE, FENCE_REASON_NONE},
+        {FENCE_REASON_MANUAL, FENCE_REASON_MANUAL, FENCE_REASON_MANUAL},
+    };
+    const struct shim_config config = fixture_config();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct shim_memory memory = {0};
+        struct fence_order kill = {.incarnation = 1,
+                                   .role = FENCE_ROLE_KILL,
+                                   .reason = rows[i].killed,
+                                   .flags = FENCE_ORDER_ARMED};
+        struct fence_order permit = {.incarnation = 1,
+                                     .role = FENCE_ROLE_LEADER,
+                                     .deadline_ns = S(135),
+                                     .flags = FENCE_ORDER_ARMED};
+        struct fence_order pause = {.incarnation = 1, .pause_end_ns = S(120)};
+
+        shim_started(&memory, AT(S(100)), 4711, 99, TAG_OWN);
+        fixture_order(&config, &memory, kill, S(110));
+        fixture_order(&config, &memory, permit, S(110));
+        assert_int_equal(memory.kill_order, rows[i].killed); // a permit takes no kill back
+        fixture_order(&config, &memory, pause, S(110));
+        assert_int_equal(fixture_turn(&config, &memory, S(110), PORTS_FOLLOWER).reason,
+                         rows[i].when_paused);
+        assert_int_equal(fixture_turn(&config, &memory, S(121), PORTS_FOLLOWER).reason,
+                         rows[i].after);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_lives),
     cmocka_unit_test(test_every_reason_fired),
+    cmocka_unit_test(test_orders_of_one_turn),
 };
 
 UNIT_MAIN(tests)
