@@ -108,18 +108,36 @@ size_t sock_polls(const struct sock *sock, struct pollfd fds[SOCK_POLLS_MAX])
     return count;
 }
 
-// A free place, or that of the oldest.
+// A younger connection has ordered.
+static bool is_replaced(const struct sock *sock, const struct sock_peer *peer)
+{
+    for (size_t i = 0; i < SOCK_PEERS_MAX; i++) {
+        const struct sock_peer *other = &sock->peers[i];
+        if (other->fd >= 0 && other->has_ordered && other->id > peer->id)
+            return true;
+    }
+    return false;
+}
+
+static bool is_agent(const struct sock *sock, const struct sock_peer *peer)
+{
+    return peer->has_ordered && !is_replaced(sock, peer);
+}
+
+// A free place, or that of the oldest who is not the agent: many silent ones displace each
+// other.
 static struct sock_peer *find_place(struct sock *sock)
 {
-    struct sock_peer *oldest = &sock->peers[0];
+    struct sock_peer *oldest = NULL;
 
     for (size_t i = 0; i < SOCK_PEERS_MAX; i++) {
-        if (sock->peers[i].fd < 0)
-            return &sock->peers[i];
-        if (sock->peers[i].id < oldest->id)
-            oldest = &sock->peers[i];
+        struct sock_peer *peer = &sock->peers[i];
+        if (peer->fd < 0)
+            return peer;
+        if (!is_agent(sock, peer) && (!oldest || peer->id < oldest->id))
+            oldest = peer;
     }
-    drop(oldest);
+    drop(oldest); // only one of them is the agent
     return oldest;
 }
 
@@ -149,17 +167,6 @@ static struct sock_peer *find_peer(struct sock *sock, int fd)
         if (sock->peers[i].fd == fd)
             return &sock->peers[i];
     return NULL;
-}
-
-// A younger connection has ordered.
-static bool is_replaced(const struct sock *sock, const struct sock_peer *peer)
-{
-    for (size_t i = 0; i < SOCK_PEERS_MAX; i++) {
-        const struct sock_peer *other = &sock->peers[i];
-        if (other->fd >= 0 && other->has_ordered && other->id > peer->id)
-            return true;
-    }
-    return false;
 }
 
 enum sock_input sock_receive(struct sock *sock, int fd, struct fence_order *ret_order,

@@ -100,6 +100,18 @@ def test_everybody_may_connect_and_be_refused_by_uid(shim: Shim) -> None:
     assert stat.S_IMODE(os.stat(shim.socket).st_mode) & 0o666 == 0o666
 
 
+def test_many_silent_ones_displace_nobody(shim: Shim) -> None:
+    agent = shim.running()
+    strangers = []
+    for _ in range(12):
+        strangers.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        strangers[-1].connect(str(shim.socket))
+        agent.follower()  # raises Closed when it was displaced
+        agent.until("taken", lambda s: s.order_seq == agent.seq)
+    for stranger in strangers:
+        stranger.close()
+
+
 def test_probe_answers_whatever_stands_there(shim: Shim) -> None:
     os.mkfifo(shim.state)
     argv = [str(metafence_run()), "probe", "liveness", "--state", str(shim.state)]
