@@ -44,7 +44,6 @@ void agent_read(struct agent *agent)
     if (!agent->has_database || executor->is_reading)
         return;
     executor->read_again = false;
-    executor->read_at = clock_now();
     memcpy(executor->read_tag, agent->facts.fence.status.tag, sizeof(executor->read_tag));
     executor->is_reading = election_read(agent->election, executor->read_tag, on_read, agent);
 }

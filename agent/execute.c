@@ -7,7 +7,6 @@
 
 #define SESSIONS_AGAIN_NS (20 * NS_PER_MS) // ended sessions need a moment to vanish
 #define SESSIONS_QUICK    10
-#define READ_SPACING_NS   (5 * NS_PER_MS) // between reads that are asked for at once
 #define DENIED_AGAIN_NS   (10 * NS_PER_SEC)
 
 static bool is_due(const struct execute_job *job, uint64_t incarnation, struct instant now)
@@ -79,19 +78,25 @@ void execute_forget_order(struct executor *executor)
 
 // --- reads ---
 
-static struct instant want_read(struct agent *agent)
+// A wish is answered by one read at once. One that stays open after it (a table that is not
+// there) is left to the polls.
+static void want_read(struct agent *agent)
 {
     struct executor *executor = &agent->executor;
-    struct instant due = instant_add(executor->read_at, READ_SPACING_NS);
     bool is_silent = agent->facts.database.state != DATABASE_ANSWERS;
 
-    // A read that fails at once asks for the next one: not faster than polls do.
-    if (!agent->has_database || executor->is_reading || is_silent)
-        return INSTANT_NEVER;
-    if (!instant_reached(agent->facts.now, due))
-        return due;
+    if (!agent->has_database || executor->is_reading || executor->has_read_wished || is_silent)
+        return;
+    executor->has_read_wished = true;
     agent_read(agent);
-    return INSTANT_NEVER;
+}
+
+static bool wishes_read(const struct plan *plan)
+{
+    for (uint32_t i = 0; i < plan->action_count; i++)
+        if (plan->actions[i].kind == ACTION_READ)
+            return true;
+    return false;
 }
 
 // --- meta's own answer ---
@@ -218,7 +223,7 @@ static struct instant execute_action(struct agent *agent, enum action_kind kind)
     switch (kind) {
     case ACTION_LABEL: break; // shown by status; without Kubernetes there is nothing to patch
     case ACTION_ORDER: send_order(agent); break;
-    case ACTION_READ: return want_read(agent);
+    case ACTION_READ: want_read(agent); break;
     case ACTION_ASK_STATUS: ask_status(agent); break;
     case ACTION_END_SESSIONS: return end_sessions(agent);
     case ACTION_RECORD_DEATH: return record_death(agent);
@@ -231,6 +236,8 @@ struct instant execute_plan(struct agent *agent)
 {
     struct instant again = INSTANT_NEVER;
 
+    if (!wishes_read(&agent->plan))
+        agent->executor.has_read_wished = false;
     for (uint32_t i = 0; i < agent->plan.action_count; i++)
         again = instant_min(again, execute_action(agent, agent->plan.actions[i].kind));
     return again;

@@ -28,9 +28,9 @@ struct executor {
     struct execute_job death;
     struct execute_job phantom;
     uint64_t rpc_incarnation; // that the status call under way is about
-    struct instant read_at;   // when the last read was begun
     bool is_reading;
-    bool read_again; // something happened that the read under way may not show
+    bool has_read_wished; // the present ACTION_READ was answered by a read of its own
+    bool read_again;      // something happened that the read under way may not show
     char read_tag[FENCE_TAG_SIZE];
 };
 

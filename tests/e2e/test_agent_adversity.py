@@ -106,3 +106,19 @@ def test_link_in_place_of_the_copy(cluster: Make) -> None:
     wait_for("the copy", copy.exists, 10)
     assert victim.read_text() == "keep me"
     assert not copy.is_symlink() and stat.S_IMODE(os.stat(copy).st_mode) == 0o600
+
+
+def test_wrong_table_is_asked_for_as_often_as_a_right_one(cluster: Make) -> None:
+    """Nothing is ever read of the leader beside it: a wish that stays open must not make the agent spin."""
+    made = cluster(ttl=5, pods=1, run_flags=["--database-hold=1s"])
+    pod = made.pods[0]
+    pod.config["election"]["leaderTable"] = "elsewhere.election_leader"
+    pod.start()
+    pod.wait_leading(20)
+    before = pod.wait_status("sees it lead", lambda s: s["engaged"], 10)
+    begin = time.monotonic()
+    hold(3)
+    after = pod.wait_status("answers", lambda s: s["row"]["defect"], 10)
+    failed = after["counters"]["reads_failed"] - before["counters"]["reads_failed"]
+    assert 0 < failed < 15 * (time.monotonic() - begin), failed
+    assert pod.kills() == 0 and "Unarmed" in after["not_covered"]
