@@ -16,7 +16,7 @@ from scenario import Make
 
 # Longest disturbance in seconds at each ttl. A renewal is up to 1 s old when it begins, and a meta
 # renews again up to 2.4 s after Postgres is back.
-LONGEST = {10: 2.0, 30: 18.0}
+LONGEST = {10: 1.0, 30: 18.0}
 LATENCY_MS = {10: 40, 30: 400}
 PERMIT_LACKS_MS = {10: 1800, 30: 4000}  # margin, kill budget and a heartbeat of about a second
 
