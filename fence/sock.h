@@ -53,8 +53,8 @@ void sock_close(struct sock *sock);
 // Fills fds (the listener first, then peers in order) and returns how many.
 size_t sock_polls(const struct sock *sock, struct pollfd fds[SOCK_POLLS_MAX]);
 
-// Accepts one connection; the oldest but the agent goes if there are too many. Returns its fd, or -1: none,
-// or of another user (err->kind DENIED).
+// Accepts one connection; the oldest but the agent goes if there are too many. Returns its fd,
+// or -1: none, or of another user (err->kind DENIED).
 int sock_accept(struct sock *sock, struct err *err);
 
 // Reads at most one packet of the peer with this fd.
