@@ -62,7 +62,7 @@ static void send_attempt(struct world *world, int pod, int which, uint32_t conn)
     for (int i = world->db.tag_count - 1; tag[0] && i >= 0 && req->tag < 0; i--)
         if (strcmp(world->db.tags[i].text, tag) == 0)
             req->tag = i;
-    p->agent.attempt[which].serial = req->serial;
+    p->agent.attempt[which] = req->serial;
     link_send(world, req, EV_DB_EXEC);
 }
 
@@ -87,8 +87,8 @@ static void read_failed(struct world *world, int pod)
     struct agent *agent = &world->pods[pod].agent;
 
     agent->reading = false;
-    agent->attempt[0].serial = 0;
-    agent->attempt[1].serial = 0;
+    agent->attempt[0] = 0;
+    agent->attempt[1] = 0;
     agent->conn = 0;
     set_database(world, pod, DATABASE_SILENT);
     agent_turn(world, pod);
@@ -103,8 +103,8 @@ static void start_read(struct world *world, int pod)
         return;
     agent->reading = true;
     agent->reads++;
-    agent->attempt[0].serial = 0;
-    agent->attempt[1].serial = 0;
+    agent->attempt[0] = 0;
+    agent->attempt[1] = 0;
     if (agent->conn == 0 && p->link.mode != LINK_STALL && p->link.mode != LINK_DROP &&
         !can_connect(world, p)) {
         read_failed(world, pod); // refused or reset
@@ -185,8 +185,7 @@ void agent_answer(struct world *world, struct req *req)
     struct pod *p = &world->pods[req->pod];
     struct agent *agent = &p->agent;
 
-    if (req->gen != agent->gen || !agent->reading ||
-        agent->attempt[req->read].serial != req->serial)
+    if (req->gen != agent->gen || !agent->reading || agent->attempt[req->read] != req->serial)
         return;
     agent->reading = false;
     agent->conn = req->conn;
@@ -212,13 +211,12 @@ void agent_fail(struct world *world, struct req *req)
     struct agent *agent = &world->pods[req->pod].agent;
     int other = 1 - req->read;
 
-    if (req->gen != agent->gen || !agent->reading ||
-        agent->attempt[req->read].serial != req->serial)
+    if (req->gen != agent->gen || !agent->reading || agent->attempt[req->read] != req->serial)
         return;
-    agent->attempt[req->read].serial = 0;
+    agent->attempt[req->read] = 0;
     if (req->read == 0)
         agent->conn = 0;
-    if (agent->attempt[other].serial == 0)
+    if (agent->attempt[other] == 0)
         read_failed(world, req->pod);
 }
 

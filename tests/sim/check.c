@@ -115,7 +115,7 @@ static bool twin_exists(const struct world *world, int pod)
     return false;
 }
 
-void check_kill(struct world *world, int pod, enum fence_reason reason)
+static bool is_reason_true(const struct world *world, int pod, enum fence_reason reason)
 {
     const struct pod *p = &world->pods[pod];
     const struct meta *meta = &p->meta;
@@ -126,7 +126,10 @@ void check_kill(struct world *world, int pod, enum fence_reason reason)
     case FENCE_REASON_SUPERSEDED:
         true_reason = meta->lost_at != 0 || world->db.tags[meta->tag].superseded;
         break;
-    case FENCE_REASON_TWIN_IDENTITY: true_reason = twin_exists(world, pod); break;
+    case FENCE_REASON_TWIN_IDENTITY:
+        // Also when the twin has ended since: the term is not ours any more, and never again.
+        true_reason = twin_exists(world, pod) || world->db.tags[meta->tag].superseded;
+        break;
     case FENCE_REASON_DATABASE_REPLACED:
         true_reason = meta->timeline != world->db.timeline;
         break;
@@ -139,15 +142,36 @@ void check_kill(struct world *world, int pod, enum fence_reason reason)
     case FENCE_REASON_AGENT_LOST:
     case FENCE_REASON_NONE: true_reason = world->now >= p->proof_until; break;
     }
+    return true_reason;
+}
+
+// After an outage the row can be won before the agent has read again: no proof, so no permit,
+// and the only safe end is a fence. It is counted, because it costs a restart.
+static bool is_hasty(const struct world *world, int pod)
+{
+    const struct pod *p = &world->pods[pod];
+
+    return p->meta.engaged_at != 0 && world->now - p->meta.engaged_at < S / 2 &&
+           p->meta.won_in_time && world->db.id == p->id && world->db.owner_tag == p->meta.tag;
+}
+
+void check_kill(struct world *world, int pod, enum fence_reason reason)
+{
+    const struct meta *meta = &world->pods[pod].meta;
+    bool by_clock = reason == FENCE_REASON_LEASE_EXPIRED || reason == FENCE_REASON_AGENT_LOST;
+
+    if (world->calm)
+        sim_fail(world, pod, "P2: killed for %s, though everything lasts less than a lease",
+                 fence_reason_name(reason));
+    if (by_clock && is_hasty(world, pod))
+        world->stats->hasty++;
     if (reason != FENCE_REASON_MANUAL && reason != FENCE_REASON_TWIN_IDENTITY &&
         meta->renewed_at == 0)
         sim_fail(world, pod, "P2: killed for %s, but it never held the row",
                  fence_reason_name(reason));
-    else if (!true_reason)
+    else if (!is_reason_true(world, pod, reason))
         sim_fail(world, pod, "P2: killed for %s, which is not so", fence_reason_name(reason));
-    else if (reason != FENCE_REASON_MANUAL && reason != FENCE_REASON_TWIN_IDENTITY &&
-             reason != FENCE_REASON_PHANTOM_LEADER &&
-             reason != FENCE_REASON_DATABASE_REPLACED && is_healthy(world, pod))
+    else if ((by_clock || reason == FENCE_REASON_SUPERSEDED) && is_healthy(world, pod))
         sim_fail(world, pod, "P2: a healthy, provable leader is killed for %s",
                  fence_reason_name(reason));
 }

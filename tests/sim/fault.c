@@ -115,40 +115,73 @@ static uint32_t draw_kinds(struct world *world)
     return among;
 }
 
+static void draw_fault(struct world *world, enum fault_kind kind, struct fault *ret)
+{
+    int64_t window_ns = (world->ttl_ns > 10 * S ? 7 : 17) * world->ttl_ns;
+    int64_t ttl_cent = world->ttl_ns / 100;
+    const struct fault *last = world->fault_count > 0 ? ret - 1 : NULL;
+
+    *ret = (struct fault){.kind = kind};
+    ret->pod = (int)sim_between(world, 0, world->pod_count);
+    ret->on_leader = kind != FAULT_TWIN && sim_chance(world, 50);
+    ret->at = sim_chance(world, 10) ? 0 : sim_between(world, 0, window_ns);
+    // Faults that meet are worth more than faults in a row.
+    if (last && sim_chance(world, kind == FAULT_CLOCK_STEP ? 80 : 40)) {
+        ret->at = last->at + sim_between(world, 0, world->ttl_ns);
+        if (sim_chance(world, 70)) {
+            ret->pod = last->pod;
+            ret->on_leader = false;
+        }
+    }
+    ret->span_ns = sim_between(world, kinds[kind].low * ttl_cent, kinds[kind].high * ttl_cent);
+    ret->amount_ns = draw_amount(world, kind);
+}
+
+// Disturbances one after the other, each no longer than what core_config_check promises to
+// bear.
+static void plan_calm(struct world *world)
+{
+    static const enum fault_kind harmless[] = {
+        FAULT_STALL,         FAULT_RESET,   FAULT_DROP,      FAULT_LATENCY,
+        FAULT_DATABASE_DOWN, FAULT_REFUSED, FAULT_AGENT_KILL};
+    const struct core_config *core = &world->core;
+    int64_t bearable_ns =
+        world->ttl_ns - 2 * (core->connect_timeout_ns + core->query_timeout_ns) -
+        core->poll_ns - core->renew_gap_ns - core->margin_ns - core->kill_budget_ns;
+    int64_t at = world->ttl_ns;
+
+    while (world->fault_count < FAULTS_MAX) {
+        struct fault *fault = &world->faults[world->fault_count++];
+        *fault = (struct fault){.kind = harmless[sim_between(world, 0, 7)],
+                                .pod = (int)sim_between(world, 0, world->pod_count),
+                                .on_leader = sim_chance(world, 70),
+                                .at = at,
+                                .span_ns = sim_between(world, 10 * MS, bearable_ns)};
+        if (fault->kind == FAULT_LATENCY)
+            fault->amount_ns = sim_between(world, MS, core->query_timeout_ns * 4 / 10);
+        at += fault->span_ns + sim_between(world, world->ttl_ns, 3 * world->ttl_ns);
+    }
+}
+
 void fault_plan(struct world *world)
 {
-    int64_t window_ns = world->ttl_ns > 10 * S ? 7 * world->ttl_ns : 17 * world->ttl_ns;
     int wanted = (int)sim_between(world, 0, 8);
-    int64_t ttl_cent = world->ttl_ns / 100;
     uint32_t among = sim_chance(world, 50) ? UINT32_MAX : draw_kinds(world);
 
+    if (world->calm) {
+        plan_calm(world);
+        return;
+    }
     if (world->among)
         among = world->among;
-
     while (world->fault_count < wanted) {
-        struct fault *fault = &world->faults[world->fault_count];
         enum fault_kind kind = draw_kind(world, among);
         bool once = kind == FAULT_CLOCK_STEP || kind == FAULT_TWIN || kind == FAULT_FAILOVER;
         if (once && has_kind(world, kind)) {
             wanted--;
             continue;
         }
-        *fault = (struct fault){.kind = kind};
-        fault->pod = (int)sim_between(world, 0, world->pod_count);
-        fault->on_leader = kind != FAULT_TWIN && sim_chance(world, 50);
-        fault->at = sim_chance(world, 10) ? 0 : sim_between(world, 0, window_ns);
-        // Faults that meet are worth more than faults in a row.
-        if (world->fault_count > 0 && sim_chance(world, kind == FAULT_CLOCK_STEP ? 80 : 40)) {
-            const struct fault *last = fault - 1;
-            fault->at = last->at + sim_between(world, 0, world->ttl_ns);
-            if (sim_chance(world, 70)) {
-                fault->pod = last->pod;
-                fault->on_leader = false;
-            }
-        }
-        fault->span_ns =
-            sim_between(world, kinds[kind].low * ttl_cent, kinds[kind].high * ttl_cent);
-        fault->amount_ns = draw_amount(world, kind);
+        draw_fault(world, kind, &world->faults[world->fault_count]);
         world->fault_count++;
     }
 }
@@ -245,35 +278,12 @@ static void end_twin(struct world *world, const struct fault *fault)
     sim_trace(world, fault->pod, "the old pod is gone for good");
 }
 
-static int leading_pod(const struct world *world, int otherwise)
+// What concerns the processes of one pod. Returns false for the others.
+static bool begin_in_pod(struct world *world, const struct fault *fault)
 {
-    for (int i = 0; i < world->pod_count; i++)
-        if (world->pods[i].exists && world->pods[i].meta.engaged_at != 0)
-            return i;
-    return otherwise;
-}
+    struct pod *p = &world->pods[fault->pod];
 
-void fault_begin(struct world *world, int index)
-{
-    struct fault *fault = &world->faults[index];
-    struct pod *p = NULL;
-    char text[160];
-
-    if (fault->on_leader)
-        fault->pod = leading_pod(world, fault->pod);
-    p = &world->pods[fault->pod];
-    fault_describe(fault, text, sizeof(text));
-    sim_trace(world, -1, "FAULT %s", text);
-    world->stats->faults[fault->kind]++;
-    set_unsound(world, fault, 1);
-    switch (fault->kind) {
-    case FAULT_STALL:
-    case FAULT_RESET:
-    case FAULT_OLD_DEAD:
-    case FAULT_DROP: begin_link(world, fault); break;
-    case FAULT_LATENCY: begin_latency(world, fault); break;
-    case FAULT_DATABASE_DOWN:
-    case FAULT_FAILOVER: db_stop(world); break;
+    switch ((int)fault->kind) {
     case FAULT_META_FREEZE: begin_freeze(world, fault); break;
     case FAULT_META_CRASH: meta_exit(world, fault->pod, 6, MS); break;
     case FAULT_META_ERR: p->meta.is_leader = false; break;
@@ -287,10 +297,6 @@ void fault_begin(struct world *world, int index)
     case FAULT_SHIM_RESTART: shim_kill_container(world, fault->pod); break;
     case FAULT_MANUAL: set_manual(world, fault->pod, true); break;
     case FAULT_PAUSE: set_pause(world, fault); break;
-    case FAULT_CLOCK_STEP:
-        world->db.step_ns += fault->amount_ns;
-        world->db.steps_ns += fault->amount_ns < 0 ? -fault->amount_ns : fault->amount_ns;
-        break;
     case FAULT_SLOW_INIT: p->next_init_ns = fault->amount_ns; break;
     case FAULT_STUCK_INIT: p->stuck_init = true; break;
     case FAULT_PHANTOM:
@@ -298,13 +304,57 @@ void fault_begin(struct world *world, int index)
         if (p->meta.state != META_DOWN && p->meta.engaged_at == 0)
             p->meta.phantom = true;
         break;
-    case FAULT_HEARTBEAT_NULL: world->db.null = world->db.row; break;
     case FAULT_REFUSED: p->refused = true; break;
+    default: return false;
+    }
+    return true;
+}
+
+static void begin_outside(struct world *world, const struct fault *fault)
+{
+    struct database *db = &world->db;
+
+    switch ((int)fault->kind) {
+    case FAULT_STALL:
+    case FAULT_RESET:
+    case FAULT_OLD_DEAD:
+    case FAULT_DROP: begin_link(world, fault); break;
+    case FAULT_LATENCY: begin_latency(world, fault); break;
+    case FAULT_DATABASE_DOWN:
+    case FAULT_FAILOVER: db_stop(world); break;
+    case FAULT_CLOCK_STEP:
+        db->step_ns += fault->amount_ns;
+        db->steps_ns += fault->amount_ns < 0 ? -fault->amount_ns : fault->amount_ns;
+        break;
+    case FAULT_HEARTBEAT_NULL: db->null = db->row; break;
     case FAULT_ROW_DELETED:
     case FAULT_ROW_MOVED: db_disturb(world, fault->kind); break;
     case FAULT_TWIN: begin_twin(world, fault); break;
-    case FAULT_COUNT: break;
+    default: break;
     }
+}
+
+static int leading_pod(const struct world *world, int otherwise)
+{
+    for (int i = 0; i < world->pod_count; i++)
+        if (world->pods[i].exists && world->pods[i].meta.engaged_at != 0)
+            return i;
+    return otherwise;
+}
+
+void fault_begin(struct world *world, int index)
+{
+    struct fault *fault = &world->faults[index];
+    char text[160];
+
+    if (fault->on_leader)
+        fault->pod = leading_pod(world, fault->pod);
+    fault_describe(fault, text, sizeof(text));
+    sim_trace(world, -1, "FAULT %s", text);
+    world->stats->faults[fault->kind]++;
+    set_unsound(world, fault, 1);
+    if (!begin_in_pod(world, fault))
+        begin_outside(world, fault);
 }
 
 void fault_end(struct world *world, int index)

@@ -13,23 +13,25 @@ static const struct {
     const char *breaks;
     uint32_t theme; // kinds of faults that lead there; 0: all
 } plants[PLANT_COUNT] = {
-    [PLANT_NONE] = {"none", ""},
-    [PLANT_MARGIN_SIGN] = {"margin-sign", "P1"},
+    [PLANT_NONE] = {"none", "", 0},
+    [PLANT_MARGIN_SIGN] = {"margin-sign", "P1", 0},
     [PLANT_RECEIVED_FOR_SENT] = {"received-for-sent", "P1",
-                                 BIT(FAULT_LATENCY) | BIT(FAULT_CLOCK_STEP) | BIT(FAULT_DROP)},
-    [PLANT_AGE_IGNORED] = {"age-ignored", "P1"},
-    [PLANT_NO_LEASE_HOLD] = {"no-lease-hold", "gate"},
-    [PLANT_START_BESIDE] = {"start-beside", "gate"},
+                                 BIT(FAULT_LATENCY) | BIT(FAULT_CLOCK_STEP) | BIT(FAULT_DROP) |
+                                     BIT(FAULT_STALL) | BIT(FAULT_RESET)},
+    [PLANT_AGE_IGNORED] = {"age-ignored", "P1", 0},
+    [PLANT_NO_LEASE_HOLD] = {"no-lease-hold", "gate", 0},
+    [PLANT_START_BESIDE] = {"start-beside", "gate", 0},
     [PLANT_LATCH_LOST] = {"latch-lost", "latch",
                           BIT(FAULT_PAUSE) | BIT(FAULT_STALL) | BIT(FAULT_MANUAL) |
                               BIT(FAULT_ROW_DELETED)},
-    [PLANT_LATE_PERMIT] = {"late-permit", "P1"},
-    [PLANT_ERROR_IS_VERDICT] = {"error-is-verdict", "P2"},
-    [PLANT_NO_TIMER] = {"no-timer", "P1"},
+    [PLANT_LATE_PERMIT] = {"late-permit", "P1",
+                           BIT(FAULT_AGENT_KILL) | BIT(FAULT_AGENT_FREEZE) | BIT(FAULT_STALL)},
+    [PLANT_ERROR_IS_VERDICT] = {"error-is-verdict", "P2", 0},
+    [PLANT_NO_TIMER] = {"no-timer", "P1", 0},
     [PLANT_PORTS_BLIND] = {"ports-blind", "P1",
                            BIT(FAULT_AGENT_KILL) | BIT(FAULT_STALL) | BIT(FAULT_MANUAL)},
-    [PLANT_ANY_INCARNATION] = {"any-incarnation", "P2"},
-    [PLANT_NEVER_START] = {"never-start", "P3"},
+    [PLANT_ANY_INCARNATION] = {"any-incarnation", "P2", 0},
+    [PLANT_NEVER_START] = {"never-start", "P3", 0},
 };
 
 const char *plant_name(enum plant plant)
@@ -86,10 +88,6 @@ void pod_boot(struct world *world, int pod, int id)
     if (sim_chance(world, 12))
         p->usual_ns = sim_between(world, MS, world->core.query_timeout_ns * 4 / 10);
     p->link.there_ns = p->link.back_ns = p->usual_ns;
-    if (world->bare) {
-        meta_start(world, pod, db_new_tag(world, p));
-        return;
-    }
     agent_start(world, pod);
     shim_boot(world, pod);
 }
@@ -186,7 +184,6 @@ static void dispatch(struct world *world, const struct event *event)
     case EV_SHIM_START:
     case EV_SHIM_WAKE:
     case EV_ORDER: shim_event(world, event); break;
-    case EV_AGENT_START:
     case EV_AGENT_POLL:
     case EV_AGENT_WAKE:
     case EV_READ_HEDGE:
@@ -217,8 +214,7 @@ void world_run(struct world *world)
         world->now = event.at;
         dispatch(world, &event);
         world->stats->events++;
-        if (!world->bare)
-            check_step(world);
+        check_step(world);
     }
     world->stats->virtual_ns += world->now;
     world->stats->runs++;

@@ -15,6 +15,8 @@ static int64_t kill_latency(struct world *world)
 
     if (sim_chance(world, 75))
         return sim_between(world, MS, 15 * MS);
+    if (sim_chance(world, 50))
+        return budget_ns * 19 / 20;
     return sim_between(world, budget_ns / 2, budget_ns * 19 / 20);
 }
 
@@ -174,7 +176,7 @@ void shim_turn(struct world *world, int pod)
                                .term_requested = shim->term,
                                .ports = shim->ports};
 
-    if (!shim->alive || world->bare || world->failed)
+    if (!shim->alive || world->failed)
         return;
     if (world->plant == PLANT_PORTS_BLIND)
         facts.ports = 0;

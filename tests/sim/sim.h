@@ -35,7 +35,6 @@ enum event_kind {
     EV_META_DEATH,
     EV_SHIM_START,
     EV_SHIM_WAKE,
-    EV_AGENT_START,
     EV_AGENT_POLL,
     EV_AGENT_WAKE,
     EV_ORDER, // arrives at metafence-run
@@ -212,10 +211,6 @@ struct meta {
     int wait_status;
 };
 
-struct read_attempt {
-    uint32_t serial; // of its req, 0: none
-};
-
 struct agent {
     bool alive;
     uint32_t gen;
@@ -228,7 +223,7 @@ struct agent {
     uint32_t conn;
     uint32_t reads;
     bool reading;
-    struct read_attempt attempt[2];
+    uint32_t attempt[2];      // serials of the requests, 0: none
     struct instant last_sent; // newest answer that was applied
     struct row_view view;     // of it
     bool view_known;
@@ -303,7 +298,8 @@ struct stats {
     uint64_t faults[FAULT_COUNT];
     uint64_t takeovers;
     uint64_t zombies;
-    uint64_t late_wins;      // elected by an answer that came after the lease
+    uint64_t hasty;     // fences by the clock of a rightful winner within its first half second
+    uint64_t late_wins; // elected by an answer that came after the lease
     int64_t worst_margin_ns; // between a death by the clock and the end of the lease
     int64_t virtual_ns;
 };
@@ -315,7 +311,7 @@ struct world {
     enum plant plant;
     bool verbose;
     uint32_t among; // kinds of faults, a bit each; 0: as drawn
-    bool bare;      // without metafence: the control run
+    bool calm;      // only disturbances that a lease outlasts: nothing at all may be killed
     int64_t now;
     uint64_t next_seq;
     int event_count;
@@ -329,7 +325,6 @@ struct world {
     struct shim_config shim;
     int64_t acquire_ns;
     bool api_known;
-    bool reverify; // P3 has been reached once
     int fault_count;
     struct fault faults[FAULTS_MAX];
     int64_t faults_end;

@@ -115,7 +115,8 @@ static void add_line(struct world *world, const char *line)
         (void)printf("%s\n", line);
 }
 
-static void add_trace(struct world *world, int pod, const char *fmt, va_list args)
+__attribute__((format(printf, 3, 0))) static void add_trace(struct world *world, int pod,
+                                                            const char *fmt, va_list args)
 {
     char line[TRACE_LINE] = {0};
     int used = 0;
@@ -124,6 +125,7 @@ static void add_trace(struct world *world, int pod, const char *fmt, va_list arg
         used = snprintf(line, sizeof(line), "%10.4f s        ", (double)world->now / 1e9);
     else
         used = snprintf(line, sizeof(line), "%10.4f s  pod%d  ", (double)world->now / 1e9, pod);
+    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started by the caller
     (void)vsnprintf(line + used, sizeof(line) - (size_t)used, fmt, args);
     add_line(world, line);
 }
@@ -147,6 +149,7 @@ void sim_fail(struct world *world, int pod, const char *fmt, ...)
         return;
     world->failed = true;
     va_start(args, fmt);
+    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started above
     (void)vsnprintf(world->failure, sizeof(world->failure), fmt, args);
     va_end(args);
     sim_trace(world, pod, "VIOLATION %s", world->failure);
