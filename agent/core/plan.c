@@ -28,13 +28,15 @@ static void fill_row(const struct turn *turn, struct fence_order *order)
     }
 }
 
+// What the database is for a meta that waits to be started. One that refuses us, with our own
+// login and rights, may well take meta's: that is no reason to keep it down.
 static enum fence_database order_database(enum database_state state)
 {
     switch (state) {
     case DATABASE_ANSWERS: return FENCE_DATABASE_UP;
     case DATABASE_SILENT:
-    case DATABASE_REFUSES:
     case DATABASE_STANDBY: return FENCE_DATABASE_DOWN;
+    case DATABASE_REFUSES:
     case DATABASE_UNKNOWN: break;
     }
     return FENCE_DATABASE_UNKNOWN;

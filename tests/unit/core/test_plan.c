@@ -73,7 +73,7 @@ static void test_order_tells_rows_and_database(void **state)
     } states[] = {{DATABASE_UNKNOWN, FENCE_DATABASE_UNKNOWN},
                   {DATABASE_ANSWERS, FENCE_DATABASE_UP},
                   {DATABASE_SILENT, FENCE_DATABASE_DOWN},
-                  {DATABASE_REFUSES, FENCE_DATABASE_DOWN},
+                  {DATABASE_REFUSES, FENCE_DATABASE_UNKNOWN},
                   {DATABASE_STANDBY, FENCE_DATABASE_DOWN}};
     struct scene scene;
 
