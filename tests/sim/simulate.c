@@ -352,13 +352,28 @@ static bool parse_options(int argc, char **argv, struct options *options)
     return good && optind == argc;
 }
 
+static int run_schedules(const struct options *options)
+{
+    struct stats stats = {.worst_margin_ns = INT64_MAX};
+    int replayed = 0;
+    int failed = 0;
+
+    if (options->seeds)
+        failed += replay(options->seeds, &stats, &replayed);
+    failed += run_many(options, &stats);
+    print_counts(&stats);
+    if (options->count >= COVERAGE_COUNT && options->plant == PLANT_NONE)
+        failed += uncovered(&stats);
+    (void)printf("%" PRIu64 " passed, %d failed\n",
+                 options->count + (uint64_t)replayed - (uint64_t)failed, failed);
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     const char *schedules = getenv("METAFENCE_SIM_SCHEDULES"); // NOLINT(concurrency-mt-unsafe)
     struct options options = {.seed = 1, .count = 5000};
     struct stats stats = {.worst_margin_ns = INT64_MAX};
-    int failed = 0;
-    int replayed = 0;
 
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     if (schedules && !parse_number("METAFENCE_SIM_SCHEDULES", schedules, &options.count))
@@ -375,13 +390,5 @@ int main(int argc, char **argv)
         return run_calm(&options) ? 1 : 0;
     if (options.verbose)
         return show_one(&options, &stats) ? 1 : 0;
-    if (options.seeds)
-        failed += replay(options.seeds, &stats, &replayed);
-    failed += run_many(&options, &stats);
-    print_counts(&stats);
-    if (options.count >= COVERAGE_COUNT && options.plant == PLANT_NONE)
-        failed += uncovered(&stats);
-    (void)printf("%" PRIu64 " passed, %d failed\n",
-                 options.count + (uint64_t)replayed - (uint64_t)failed, failed);
-    return failed ? 1 : 0;
+    return run_schedules(&options) ? 1 : 0;
 }
