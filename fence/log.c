@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,8 +20,14 @@ static uint64_t dropped;
 
 void fence_log_init(void)
 {
-    int fd = open("/proc/self/fd/2", O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    struct stat stat = {0};
+    int fd = -1;
 
+    // A file never blocks, and meta writes to it by the same offset: opened anew, each would
+    // write over the lines of the other.
+    if (fstat(STDERR_FILENO, &stat) == 0 && S_ISREG(stat.st_mode))
+        return;
+    fd = open("/proc/self/fd/2", O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd >= 0)
         log_fd = fd;
 }

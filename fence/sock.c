@@ -72,8 +72,9 @@ int sock_listen(struct sock *sock, const char *path, uid_t peer_uid, struct err 
     if (result < 0 || listen(fd, SOCK_PEERS_MAX) < 0) {
         int code = errno;
         (void)close(fd);
-        return err_set(err, ERR_DENIED, code, "--socket %.110s: %s", path,
-                       strerrorname_np(code));
+        return err_set(err, ERR_DENIED, code, "--socket %.110s: %s%s", path,
+                       strerrorname_np(code),
+                       code == ENOENT ? ": its directory does not exist" : "");
     }
     sock->fd = fd;
     return 0;

@@ -684,6 +684,27 @@ def test_a_second_metafence_run_is_refused(shim: Shim) -> None:
     assert shim.json()["alive"]
 
 
+def test_its_log_and_that_of_meta_fit_in_one_file(shim: Shim) -> None:
+    """As a shell's > opens it: without O_APPEND."""
+    log = shim.dir / "shell.log"
+    argv = f'"{metafence_run()}" --socket "{shim.socket}" --state "{shim.state}" --pod-uid {POD}'
+    meta = 'sh -c "echo first of meta; sleep 0.3; echo last of meta; exit 7"'
+    agent = None
+    with open(log, "wb") as out:
+        shim.process = subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {argv} --restart container -- {meta}"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    agent = shim.agent()
+    agent.until("meta has started", lambda s: s.incarnation, saying=agent.follower)
+    assert shim.process.wait(PATIENCE_S) == 7
+    lines = log.read_text().splitlines()
+    assert "first of meta" in lines and "last of meta" in lines, lines
+    assert all(line.startswith("ts=") or line.endswith(" of meta") for line in lines), lines
+
+
 def test_a_full_log_pipe_does_not_stop_it(shim: Shim) -> None:
     agent = shim.running()
     stuck = shim.process.pid
