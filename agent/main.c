@@ -10,11 +10,11 @@ static const char *const sql_verbs[] = {"install", "uninstall", "print", "status
 
 static const struct cli_command commands[] = {
     {"agent", CLI_OPTION_CONFIG | CLI_OPTION_SOCKET, NULL, "run the agent beside a meta",
-     "Reads the configuration once. Postgres' password comes from postgres.passwordFile or "
-     "from\n"
-     "the environment variable PGPASSWORD. With a broken configuration it goes on with the "
-     "last\n"
-     "good one, or without a database, and says so: it never keeps meta from running.",
+     "Reads the configuration once. Postgres' password comes from postgres.passwordFile or\n"
+     "from the environment variable PGPASSWORD. With a broken configuration it goes on with\n"
+     "the last good one, or without a database, and says so: it never keeps meta from\n"
+     "running. After a first TERM it goes on until meta is gone, because a leader needs its\n"
+     "permits; a second one ends it at once.",
      run_agent},
     {"status", TO_AGENT, NULL, "what the agent knows, and what it makes of it", NULL,
      cli_status},
@@ -30,11 +30,11 @@ static const struct cli_command commands[] = {
     {"resume", ORDER, NULL, "end a pause", NULL, cli_resume},
     {"config", CLI_OPTION_CONFIG | CLI_OPTION_OUTPUT, config_verbs,
      "check a configuration, show it as it takes effect, list all options", NULL, cli_config},
-    {"sql", CLI_OPTION_CONFIG | CLI_OPTION_OUTPUT | CLI_OPTION_TIMEOUT, sql_verbs,
-     "install, remove, print or check what metafence needs in Postgres",
-     "Connects as the configuration says; to install, use a role that may alter the "
-     "election's\n"
-     "table.",
+    {"sql", CLI_OPTION_CONFIG | CLI_OPTION_OUTPUT | CLI_OPTION_TIMEOUT | CLI_OPTION_ROLE,
+     sql_verbs, "install, remove, print or check what metafence needs in Postgres",
+     "Connects as the configuration says. To install, that must be the metas' own role (with\n"
+     "CREATE on the database) or a superuser. After an uninstall a new installation counts\n"
+     "the terms from 1 again, which costs the leader a restart.",
      cli_sql},
     {"version", CLI_OPTION_OUTPUT, NULL, "versions of the program and its libraries", NULL,
      cli_version},

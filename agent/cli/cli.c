@@ -28,6 +28,8 @@ static const struct option options[] = {
     {CLI_OPTION_FOR, "for", 0, "DURATION", "how long, like 30m (1s to 24h)"},
     {CLI_OPTION_TIMEOUT, "timeout", 0, "DURATION",
      "how long to wait for confirmation (default 10s)"},
+    {CLI_OPTION_ROLE, "agent-role", 0, "ROLE",
+     "install, print: the agents' role, if it is not the metas'"},
 };
 #define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
 
@@ -128,6 +130,7 @@ static int take_option(struct cli_args *args, const struct option *option, const
     case CLI_OPTION_CONFIG: args->config = value; return 0;
     case CLI_OPTION_SOCKET: args->socket = value; return 0;
     case CLI_OPTION_REASON: args->reason = value; return 0;
+    case CLI_OPTION_ROLE: args->role = value; return 0;
     case CLI_OPTION_FOR: return take_duration(option, value, &args->for_ns);
     case CLI_OPTION_TIMEOUT: return take_duration(option, value, &args->timeout_ns);
     case CLI_OPTION_OUTPUT:

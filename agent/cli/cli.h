@@ -28,6 +28,7 @@ struct cli_args {
     const char *config;  // NULL: not given
     const char *socket;  // NULL: not given
     const char *reason;  // NULL: not given
+    const char *role;    // NULL: not given
     enum cli_output output;
     int64_t for_ns;     // 0: not given
     int64_t timeout_ns; // default 10 s
@@ -41,6 +42,7 @@ enum cli_option_id {
     CLI_OPTION_REASON = 1U << 3,
     CLI_OPTION_FOR = 1U << 4,
     CLI_OPTION_TIMEOUT = 1U << 5,
+    CLI_OPTION_ROLE = 1U << 6,
 };
 
 struct cli_command {

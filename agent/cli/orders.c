@@ -189,15 +189,20 @@ int cli_unfence(const struct cli_args *args)
 int cli_pause(const struct cli_args *args)
 {
     char text[32];
-    struct order order = {"pause", text,
-                          "paused: nothing is killed until then, and nothing protects",
-                          check_paused};
+    char done[96];
+    struct order order = {"pause", text, done, check_paused};
 
     if (args->for_ns == 0) {
         cli_complain("pause: for how long? write --for 30m");
         return CLI_USAGE;
     }
+    if (args->for_ns < NS_PER_SEC || args->for_ns > 24 * 60 * 60 * NS_PER_SEC) {
+        cli_complain("pause: --for must be from 1s to 24h");
+        return CLI_USAGE;
+    }
     (void)duration_format(args->for_ns, text, sizeof(text));
+    (void)snprintf(done, sizeof(done),
+                   "paused: nothing is killed for %s, and nothing protects meanwhile", text);
     return run_order(args, &order);
 }
 

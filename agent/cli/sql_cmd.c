@@ -18,7 +18,10 @@ static void say(const char *line, void *arg)
 static int finish(int r, const char *verb, const char *done, const struct err *err)
 {
     if (r < 0) {
-        cli_complain("sql %s: %s", verb, err->msg);
+        bool is_denied = strstr(err->msg, "SQLSTATE 42501") != NULL;
+
+        cli_complain("sql %s: %s%s", verb, err->msg,
+                     is_denied ? ": do it as the metas' own role or as a superuser" : "");
         return CLI_FAILED;
     }
     (void)puts(done);
@@ -65,7 +68,9 @@ static void print_status_table(const struct sql_status *status)
         (void)puts("schema        not installed: run `metafence sql install`");
     else
         (void)printf("schema        version %d, owner %s%s\n", status->version, status->owner,
-                     status->can_read ? "" : ", not readable by this role: a GRANT is missing");
+                     status->can_read ? ""
+                                      : ", not readable by this role: run "
+                                        "`metafence sql install --agent-role ROLE`");
     (void)printf("leader table  %s\n", status->has_table ? "present" : "missing");
     if (!status->has_trigger)
         (void)puts("term trigger  missing");
@@ -123,6 +128,8 @@ int cli_sql(const struct cli_args *args)
         .query_timeout_ns = args->timeout_ns,
     };
     options.leader_table = config.election.leader_table;
+    options.roles = &args->role;
+    options.role_count = args->role ? 1 : 0;
     if (strcmp(args->verb, "install") == 0)
         return finish(sql_install(&options, &err), args->verb, "installed", &err);
     if (strcmp(args->verb, "uninstall") == 0)

@@ -83,7 +83,7 @@ static void print_election(const cJSON *status)
             client_text(status, "term.owner_id"), client_text(status, "term.owner_tag"));
         row("term", text);
     }
-    if (client_get(status, "deadline_ms_left") &&
+    if (client_is_true(status, "meta.alive") && client_get(status, "deadline_ms_left") &&
         !cJSON_IsNull(client_get(status, "deadline_ms_left")))
         row("deadline in",
             span(client_number(status, "deadline_ms_left", 0), age, sizeof(age)));
@@ -126,13 +126,13 @@ static void print_table(const cJSON *status)
     print_list(client_get(status, "not_covered"), text, sizeof(text));
     row("not covered", *text ? text : "-");
     if (client_is_true(status, "manual_fence"))
-        row("fenced by hand", client_text(status, "manual_reason"));
+        row("manual fence", client_text(status, "manual_reason"));
     if (*client_text(status, "paused_until"))
         row("paused until", client_text(status, "paused_until"));
     print_last_fence(status);
     if (!client_is_true(status, "config.valid")) {
         row("configuration", client_text(status, "config.error"));
-        row("", client_text(status, "config.running_on"));
+        row("running on", client_text(status, "config.running_on"));
     }
 }
 

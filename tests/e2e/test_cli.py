@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from harness import Cluster, wait_for
 from harness.paths import metafence, metafence_run
+from harness.postgres import PASSWORD
 from scenario import Make
 
 
@@ -35,6 +36,7 @@ def test_version() -> None:
         ["pause", "--reason", "no length"],
         ["pause", "--for", "30", "--reason", "no unit"],
         ["pause", "--for", "-5m", "--reason", "negative"],
+        ["pause", "--for", "25h", "--reason", "too long"],
         ["config", "melt"],
         ["sql", "drop"],
     ],
@@ -152,6 +154,25 @@ def test_sql(cluster: Make) -> None:
     assert made.postgres.sql("SELECT to_regnamespace('metafence') IS NULL") == [(True,)]
     made.wait_converged(made.ttl)
     assert leader.meta_pid == pid and leader.kills() == 0
+
+
+def test_sql_for_an_agent_of_another_role(cluster: Make) -> None:
+    made = cluster(ttl=5, pods=1)
+    pod = made.start()
+    made.postgres.sql(f"CREATE ROLE lookout LOGIN PASSWORD '{PASSWORD}'")
+    for words in ([], ["--agent-role", "lookout"]):
+        done = pod.cli("sql", "install", *words)
+        assert done.returncode == 0, done.stderr
+        reads = made.postgres.sql("SELECT has_schema_privilege('lookout', 'metafence', 'USAGE')")
+        assert reads == [(bool(words),)]
+    printed = pod.cli("sql", "print", "--agent-role", "lookout")
+    assert 'TO "lookout"' in printed.stdout, printed
+    pod.config["postgres"]["user"] = "lookout"
+    pod.write_config()
+    status = pod.cli("sql", "status")
+    assert status.returncode == 0 and "not readable" not in status.stdout, status
+    denied = pod.cli("sql", "install")
+    assert denied.returncode == 1 and "as the metas' own role" in denied.stderr, denied
 
 
 def test_status_as_json_is_one_object(cluster: Make) -> None:
