@@ -30,5 +30,7 @@ static inline void latch_lease_base(struct shim_memory *memory)
         return;
     if (order->row == FENCE_ROW_OURS && order->heartbeat_age_ns > 0 && !is_follower)
         base = instant_add(base, -order->heartbeat_age_ns);
+    // Whatever lease it gets, it renews it itself: not before it was started.
+    base = instant_max(base, memory->last_start);
     memory->lease_base = instant_max(memory->lease_base, base);
 }

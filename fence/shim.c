@@ -115,16 +115,25 @@ static void note_ports(const struct shim_facts *facts, struct shim_memory *memor
         engage(memory, facts->now);
 }
 
+// Engaged; or never seen to serve as a follower: it may have won between two looks, and a
+// promotion opens no port for minutes.
+static bool may_lead(const struct shim_memory *memory)
+{
+    return latch_has(memory, SHIM_ENGAGED) ||
+           ((memory->status.ports & SHIM_PORTS_KNOWN) && !memory->service_was_open);
+}
+
 // When the living incarnation has to be dead if nobody says anything more. NEVER: it need not
 // be.
 static struct instant silence_deadline(const struct shim_config *config,
                                        const struct shim_memory *memory)
 {
-    struct instant engaged = {memory->status.engaged_ns};
+    bool seen = latch_has(memory, SHIM_ENGAGED);
+    struct instant engaged =
+        seen ? (struct instant){memory->status.engaged_ns} : memory->last_start;
     struct instant base = memory->lease_base;
 
-    if (!latch_has(memory, SHIM_ENGAGED) ||
-        (!latch_has(memory, SHIM_ARMED) && !config->require_agent))
+    if (!may_lead(memory) || (!latch_has(memory, SHIM_ARMED) && !config->require_agent))
         return INSTANT_NEVER;
     if (memory->status.permit == FENCE_ROLE_LEADER)
         return instant_max(memory->permit_deadline, memory->silence_grace);

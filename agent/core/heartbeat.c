@@ -112,7 +112,10 @@ void heartbeat_update(struct turn *turn)
     if (!turn->by_us)
         take_not_leading(turn);
     if (turn->row != ROW_OURS) {
-        memory->heartbeat_seen = false;
+        // A row that is gone for a moment can come back by our own hand: newer than what we saw
+        // of it, that is an advance.
+        if (turn->row == ROW_OTHER)
+            memory->heartbeat_seen = false;
         memory->foreign_advanced = false;
         if (instant_reached(sent_at, memory->void_at))
             memory->proof_void = false; // nothing left that an old reading could prove

@@ -198,7 +198,11 @@ void check_permit(struct world *world, int pod, const struct fence_order *order)
     if (order->role != FENCE_ROLE_LEADER || p->meta.state == META_DOWN ||
         order->incarnation != p->shim.memory.status.incarnation)
         return;
-    if (!p->agent.view_known || view->tag != p->meta.tag || view->id != p->id || view->null)
+    if (!p->agent.view_known || !view->exists || view->tag != p->meta.tag ||
+        view->id != p->id || view->null)
+        return;
+    // A jump of the clock voids the proof until the heartbeat was seen to advance again.
+    if (world->db.steps_ns > world->core.max_clock_jump_ns && p->agent.memory.proof_void)
         return;
     lease_ns = world->ttl_ns - (view->now_us - view->heartbeat_us) * 1000;
     lease_ns -= world->core.margin_ns + world->core.kill_budget_ns +

@@ -63,6 +63,20 @@ static void test_only_an_advance_extends(void **state)
 }
 
 // The database's clock steps forward: others may win earlier, so the earlier bound counts.
+static void test_row_gone_for_a_moment(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    lead(&scene);
+    read_at(&scene, ROW_ABSENT, 11 * S, 0);
+    assert_int_equal(scene.plan.rule, RULE_UNKNOWN);
+    assert_deadline(scene, 10 * S);            // what was permitted stays so, and no more
+    read_at(&scene, ROW_OURS, 12 * S, 12 * S); // inserted again by ourselves
+    assert_int_equal(scene.plan.rule, RULE_LEADER);
+    assert_deadline(scene, 12 * S);
+}
+
 static void test_forward_step_shortens(void **state)
 {
     struct scene scene;
@@ -447,6 +461,7 @@ static void test_engagement(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_only_an_advance_extends),
+    cmocka_unit_test(test_row_gone_for_a_moment),
     cmocka_unit_test(test_forward_step_shortens),
     cmocka_unit_test(test_step_past_the_lease_kills),
     cmocka_unit_test(test_backward_heartbeat_voids),

@@ -129,6 +129,39 @@ static void test_one_fence_for_a_lost_agent(void **state)
     assert_true(memory.status.flags & SHIM_ARMED);
 }
 
+// A port that opens and closes between two looks was never seen: what is not seen to serve may
+// lead.
+static void test_never_seen_to_serve(void **state)
+{
+    const struct shim_config config = fixture_config();
+    const struct fence_order order = {.incarnation = 1,
+                                      .role = FENCE_ROLE_FOLLOWER,
+                                      .flags = FENCE_ORDER_ARMED,
+                                      .row = FENCE_ROW_ABSENT,
+                                      .read_ns = S(109)};
+    const struct {
+        uint32_t before, ports;
+        int64_t now_ns;
+        bool killed;
+    } cases[] = {
+        {PORTS_NONE, PORTS_NONE, S(109) + LEASE_ROOM - 1, false},
+        {PORTS_NONE, PORTS_NONE, S(109) + LEASE_ROOM, true},
+        {0, 0, S(500), false},
+        {PORTS_FOLLOWER, PORTS_FOLLOWER, S(500), false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct shim_memory memory = {0};
+        shim_started(&memory, AT(S(100)), 10, 11, TAG_OWN);
+        fixture_order(&config, &memory, order, S(110));
+        fixture_turn(&config, &memory, S(110), cases[i].before);
+        assert_int_equal(fixture_turn(&config, &memory, cases[i].now_ns, cases[i].ports).kill,
+                         cases[i].killed);
+        assert_false(memory.status.flags & SHIM_ENGAGED);
+    }
+}
+
 // The row still has our id, long expired: what the new incarnation wins is as young as itself.
 static void test_a_lease_is_not_older_than_its_incarnation(void **state)
 {
@@ -507,6 +540,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_engagement),
     cmocka_unit_test(test_latches_reset_with_the_incarnation),
     cmocka_unit_test(test_one_fence_for_a_lost_agent),
+    cmocka_unit_test(test_never_seen_to_serve),
     cmocka_unit_test(test_a_lease_is_not_older_than_its_incarnation),
     cmocka_unit_test(test_term_is_forwarded_once_and_nothing_starts),
     cmocka_unit_test(test_term_while_held_exits_zero),
