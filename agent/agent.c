@@ -26,8 +26,11 @@ static void on_read(const struct election_read *read, void *arg)
     agent->reporter.counters.reads += is_answer;
     agent->reporter.counters.reads_failed += !is_answer;
     (void)snprintf(agent->database_error, sizeof(agent->database_error), "%s",
-                   read->status == ELECTION_STANDBY ? "this is a standby"
-                                                    : read->fault.err.msg);
+                   read->status == ELECTION_STANDBY   ? "this is a standby"
+                   : is_answer && read->schema_denied ? "schema metafence is not readable"
+                                                      : read->fault.err.msg);
+    if (is_answer)
+        report_schema(agent, read->schema_denied);
     if (observe_read(&agent->facts, read, executor->read_tag,
                      agent->config.core.max_clock_jump_ns, clock_now()))
         agent_feed(agent);

@@ -59,7 +59,8 @@ struct agent {
     struct history history;
     char manual_reason[CONTROL_REASON_SIZE];
     char pause_reason[CONTROL_REASON_SIZE];
-    char database_error[256]; // of the last failed read or connection; "" while it answers
+    char database_error[256]; // of the last failed read or connection, or what a good read
+                              // lacked; "": nothing
 };
 
 struct agent_start {

@@ -146,6 +146,20 @@ static void report_database(struct agent *agent)
     note(agent, "database", agent->database_error);
 }
 
+void report_schema(struct agent *agent, bool is_denied)
+{
+    struct reporter *reporter = &agent->reporter;
+
+    if (reporter->is_schema_denied == is_denied)
+        return;
+    reporter->is_schema_denied = is_denied;
+    if (is_denied)
+        log_warn("schema metafence is not readable",
+                 kv_str("fix", "metafence sql install --agent-role ROLE, as the metas' role"));
+    else
+        log_info("schema metafence is readable");
+}
+
 static void report_link(struct agent *agent)
 {
     struct reporter *reporter = &agent->reporter;

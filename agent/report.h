@@ -46,6 +46,7 @@ struct reporter {
     enum database_state database;
     bool is_fence_known;
     bool is_fence_silent;
+    bool is_schema_denied;
     uint32_t not_covered;
     uint64_t incarnation;
     uint32_t hold;
@@ -54,6 +55,8 @@ struct reporter {
     uint64_t recorded_incarnation;
 };
 
+// After each good read: whether a GRANT on our schema is missing.
+void report_schema(struct agent *agent, bool is_denied);
 // After the plan was executed.
 void report_turn(struct agent *agent);
 

@@ -53,6 +53,9 @@ static void log_life(const struct fence_status *before, const struct fence_statu
                   "incarnation=%llu pid=%d tag=%s restarts=%u armed=%d",
                   (unsigned long long)after->incarnation, after->pid, after->tag,
                   after->restarts, !!(after->flags & SHIM_ARMED));
+    if (before->incarnation != after->incarnation && !(after->flags & SHIM_ARMED))
+        fence_log(FENCE_LOG_WARN, "not covered until an agent has read the election",
+                  "incarnation=%llu", (unsigned long long)after->incarnation);
     if (rose(before, after, SHIM_ENGAGED))
         fence_log(FENCE_LOG_INFO, "meta shows signs of leading",
                   "incarnation=%llu ports=0x%x permit=%s deadline_boot_ns=%lld",

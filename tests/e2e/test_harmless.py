@@ -41,6 +41,26 @@ def test_missing_grant(cluster: Make) -> None:
     assert "election_leader" in denied["err"], denied
 
 
+def test_missing_grant_on_our_schema(cluster: Make) -> None:
+    """The row alone is enough to cover, but not to tell twins apart."""
+    made = cluster(ttl=5, pods=1)
+    made.install_sql()
+    made.postgres.sql(
+        f"CREATE ROLE blind LOGIN PASSWORD '{PASSWORD}'; GRANT SELECT ON election_leader TO blind"
+    )
+    pod = made.pods[0]
+    pod.config["postgres"]["user"] = "blind"
+    pod.start()
+    pod.wait_leading(10)
+    pod.wait_status("covers but for twins", lambda s: s["armed"] and s["not_covered"] == ["Untagged"], 10)
+    said = pod.agent_log.expect(level="warn", msg="schema metafence is not readable")
+    assert "--agent-role" in said["fix"], said
+    assert "schema metafence" in pod.cli("status").stdout
+    made.postgres.sql("GRANT meta TO blind")
+    pod.wait_status("covers all", lambda s: not s["not_covered"], 15)
+    assert pod.kills() == 0
+
+
 def test_wrong_password(cluster: Make) -> None:
     made = cluster(ttl=5, pods=1, run_flags=["--database-hold=3s"])
     pod = made.pods[0]
@@ -63,6 +83,8 @@ def test_unreadable_configuration(cluster: Make, content: str) -> None:
     pod.wait_leading(10)
     said = pod.agent_log.expect(level="error")
     assert "agent.yaml" in str(said), said
+    uncovered = pod.agent_log.expect(msg="not covered")
+    assert "Unarmed" in uncovered["reasons"], uncovered
     lives_on(pod, made.ttl + 2)
     checked = pod.cli("config", "validate")
     assert checked.returncode == 1 and "agent.yaml" in checked.stderr, checked
@@ -84,6 +106,7 @@ def test_no_agent_from_the_start(cluster: Make) -> None:
     made = cluster(ttl=5, pods=1)
     pod = made.pods[0].start(agent=False)
     pod.wait_leading(10)
+    pod.run_log.expect(msg="not covered until an agent has read the election")
     pod.proxy.order("mode stall")
     lives_on(pod, made.ttl + 3)
     pod.proxy.heal()
