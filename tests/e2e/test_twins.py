@@ -45,11 +45,11 @@ def _is_held(made: Cluster, first: Pod, twin: Pod) -> None:
         assert twin.incarnations == 0, "the twin was started beside a living leader"
         assert first.meta_pid == pid and first.acts_as_leader
 
-    hold(10, unchanged)
+    hold(max(10.0, made.ttl + 3), unchanged)  # longer than the lease
     first.kill()
     made.pods.remove(first)
     # Nobody renews any more: after the lease either the other meta or the twin, no longer held, leads.
-    made.wait_converged(3 * made.ttl)
+    made.wait_converged(2 * made.ttl)
     assert twin.incarnations == 1
 
 
