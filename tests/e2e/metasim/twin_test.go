@@ -91,6 +91,25 @@ func termOfATwin(t *testing.T) {
 	}
 }
 
+// Of the other twin and the third, whoever campaigns first has the row: 5 of 9 in the original.
+func TestI2Free(t *testing.T) {
+	freeRun(t, 1.0/2, pick(10, 20), func(t *testing.T, record func(bool)) {
+		c := newCluster(t, setup{nodes: 2, phases: randomPhases()})
+		first := c.start()
+		twin := addTwin(c)
+		twin.start()
+		twin.awaitEvent("leader_up", 0)
+		randomPhase()
+		at := clock.BootNS()
+		first.signal(syscall.SIGTERM)
+		first.mustExit(0, patience)
+		c.await(patience, "the other twin is gone or renews", func() bool {
+			return !twin.alive() || twin.has("renew", at+1.2e9)
+		})
+		record(twin.alive())
+	})
+}
+
 // A case variant of a dead owner's id leads at once, but its heartbeat stays the dead one's until ttl.
 func TestPCaseVariant(t *testing.T) {
 	t.Parallel()
