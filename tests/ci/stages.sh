@@ -398,7 +398,7 @@ stage_metasim()
     local options=() full='' status=0 log=$RESULTS/metasim.json
     [ "$TIER" = full ] && full=1
     [ -n "$FILTER" ] && options+=(-run "$FILTER")
-    (cd tests/e2e/metasim && METAFENCE_FULL=$full go test -json -timeout 30m "${options[@]}" ./...) \
+    (cd tests/e2e/metasim && METASIM_LONG=$full go test -json -timeout 30m "${options[@]}" ./...) \
         > "$log" || status=$?
     tests/ci/count go "$log" > "$COUNTS"
     [ "$status" -eq 0 ] || "$(venv_python)" tests/ci/go-failures "$log"
