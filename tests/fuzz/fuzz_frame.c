@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t message_len = 0;
     struct err err = {0};
     int status = -1;
-    enum rpc_answer answer;
+    enum grpc_answer answer;
 
     reply.body = data + start;
     reply.body_len = size - start;
@@ -35,8 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else
         assert(message_len + GRPC_FRAME_HEADER == reply.body_len);
     answer = grpc_judge_status(&reply, &status);
-    assert(answer != RPC_REFUSED);
-    assert(answer != RPC_LEADING || (reply.is_grpc && reply.grpc_status == GRPC_STATUS_OK));
-    assert(answer == RPC_LEADING || status == 0);
+    assert(answer != GRPC_REFUSED);
+    assert(answer != GRPC_LEADING || (reply.is_grpc && reply.grpc_status == GRPC_STATUS_OK));
+    assert(answer == GRPC_LEADING || status == 0);
     return 0;
 }
