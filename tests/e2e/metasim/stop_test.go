@@ -82,8 +82,10 @@ func TestG2TermWhileTheRowIsLocked(t *testing.T) {
 	at := clock.BootNS()
 	release()
 	l.mustExit(0, patience)
-	if !l.has("resign", at) {
-		t.Error("want a resign after the release")
+	// The renewal that was held is older than the lease. Where the leader's next choice is to campaign once
+	// more, another may have taken the row before.
+	if lost := l.has("lost", at) && c.holder() != l; l.has("resign", at) == lost {
+		t.Errorf("want a resign after the release, or the loss of the expired row (lost: %t)", lost)
 	}
 }
 
