@@ -39,6 +39,9 @@ def test_heartbeat_that_says_nothing(cluster: Make, heartbeat: str) -> None:
     leader = made.start()
     with untouched(made):
         for _ in range(5):
+            # Right after a renewal: the agent has nearly a second to see it.
+            renewed = renewals(leader) + 1
+            wait_for("the next renewal", lambda n=renewed: renewals(leader) >= n, made.ttl)
             made.postgres.sql(f"UPDATE election_leader SET last_heartbeat = {heartbeat}")
             broken = leader.agent_log.expect(msg="rule changed", rule="RowBroken")
             assert broken
