@@ -116,6 +116,25 @@ func stallAroundTheLease(t *testing.T) {
 	})
 }
 
+// A campaign that begins in the first 0.3 s of the stall has timed out before the heal: 1 of 5 in the original.
+func TestB2Free(t *testing.T) {
+	freeRun(t, 0.3, pick(6, 12), func(t *testing.T, record func(bool)) {
+		c := newCluster(t, setup{phases: randomPhases()})
+		l := c.start()
+		randomPhase()
+		l.link("mode stall")
+		lasts(ttl + 300*time.Millisecond)
+		heal := clock.BootNS()
+		l.link("mode pass")
+		c.await(patience, "the old leader is gone or has seen the row", func() bool {
+			return !l.alive() || l.has("row", heal) || l.has("renew", heal)
+		})
+		lasts(500 * time.Millisecond)
+		h := c.holder()
+		record(l.alive() && h != nil && h != l)
+	})
+}
+
 func TestB3StallBeyondTheLease(t *testing.T) {
 	samples(t, pick(3, 14), func(t *testing.T) {
 		c := newCluster(t, setup{})

@@ -114,6 +114,7 @@ const (
 
 func TestC2BackdatedFree(t *testing.T) { freeRow(t, backdate) }
 func TestDDeleteFree(t *testing.T)     { freeRow(t, deleteRow) }
+func TestE3TruncateFree(t *testing.T)  { freeRow(t, `TRUNCATE election_leader`) }
 
 func TestD2BrokenHeartbeat(t *testing.T) {
 	t.Parallel()
