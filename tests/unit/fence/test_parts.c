@@ -54,7 +54,7 @@ static void test_proc_stat(void **state)
 
 // ---- state file
 
-static char path[] = "/tmp/mf-unit-state-XXXXXX";
+static char path[] = "/tmp/metafence-state-XXXXXX";
 
 static int make_path(void **state)
 {
