@@ -26,11 +26,12 @@ static inline void latch_lease_base(struct shim_memory *memory)
     bool is_follower =
         order->role == FENCE_ROLE_FOLLOWER && order->incarnation == memory->status.incarnation;
 
-    if (order->magic == 0 || order->row == FENCE_ROW_UNKNOWN)
-        return;
-    if (order->row == FENCE_ROW_OURS && order->heartbeat_age_ns > 0 && !is_follower)
-        base = instant_add(base, -order->heartbeat_age_ns);
+    if (order->magic != 0 && order->row != FENCE_ROW_UNKNOWN) {
+        if (order->row == FENCE_ROW_OURS && order->heartbeat_age_ns > 0 && !is_follower)
+            base = instant_add(base, -order->heartbeat_age_ns);
+        memory->lease_base = instant_max(memory->lease_base, base);
+    }
     // Whatever lease it gets, it renews it itself: not before it was started.
-    base = instant_max(base, memory->last_start);
-    memory->lease_base = instant_max(memory->lease_base, base);
+    if (memory->lease_base.ns != 0)
+        memory->lease_base = instant_max(memory->lease_base, memory->last_start);
 }

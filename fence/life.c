@@ -49,9 +49,6 @@ void shim_started(struct shim_memory *memory, struct instant now, int32_t pid,
     memory->last_start = now;
     memory->hold_since = (struct instant){0};
     latch_lease_base(memory);
-    // Whatever lease it gets, it renews it itself: not before now.
-    if (memory->lease_base.ns != 0)
-        memory->lease_base = instant_max(memory->lease_base, now);
 }
 
 static void record_death(struct shim_memory *memory, struct instant now, int wait_status)
