@@ -148,3 +148,19 @@ int64_t scene_deadline(const struct scene *scene, int64_t beat_ns)
     return SCENE_T0 + beat_ns + scene->config.ttl_ns - scene->config.margin_ns -
            scene->config.kill_budget_ns;
 }
+
+void scene_leader(struct scene *scene)
+{
+    scene_init(scene);
+    scene_lead(scene, 0, 4 * S);
+    scene_engage(scene, 5 * S);
+    scene_ports_up(scene);
+    scene_lead(scene, 5 * S, 10 * S);
+}
+
+void scene_read_at(struct scene *scene, enum row_state row, int64_t at_ns, int64_t beat_ns)
+{
+    scene_at(scene, at_ns);
+    scene_read(scene, row, at_ns, beat_ns);
+    scene_decide(scene);
+}

@@ -52,6 +52,13 @@ void scene_lead(struct scene *scene, int64_t from_ns, int64_t to_ns);
 // … of a row that names another.
 void scene_follow(struct scene *scene, int64_t from_ns, int64_t to_ns);
 
+// A new scene with a leader: its last heartbeat and read are at 10 s, engaged since 5 s, leader
+// ports up.
+void scene_leader(struct scene *scene);
+
+// One read at T0 + at_ns, and the turn that follows.
+void scene_read_at(struct scene *scene, enum row_state row, int64_t at_ns, int64_t beat_ns);
+
 bool scene_has(const struct scene *scene, enum action_kind kind);
 
 // Deadline of a read as scene_read() makes it.

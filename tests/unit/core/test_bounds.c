@@ -6,16 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-// A leader whose last heartbeat and read are at 10 s, engaged since 5 s, leader ports up.
-static void lead(struct scene *scene)
-{
-    scene_init(scene);
-    scene_lead(scene, 0, 4 * S);
-    scene_engage(scene, 5 * S);
-    scene_ports_up(scene);
-    scene_lead(scene, 5 * S, 10 * S);
-}
-
 static void follow(struct scene *scene)
 {
     scene_init(scene);
@@ -28,7 +18,7 @@ static void test_deadline(void **state)
     for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
-        lead(&scene);
+        scene_leader(&scene);
         assert_true(scene.plan.order.deadline_ns == scene_deadline(&scene, 10 * S));
         assert_true(scene.plan.wake_at.ns == scene_deadline(&scene, 10 * S));
         scene_at(&scene, 37500 * MS + delta);
@@ -136,7 +126,7 @@ static void test_twin_still(void **state)
     for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
-        lead(&scene);
+        scene_leader(&scene);
         scene.facts.api = (struct api_fact){.known = true, .lists_other_uid = true};
         scene_lead(&scene, 11 * S, 11 * S);
         assert_int_equal(scene.plan.rule, RULE_TWIN_IDENTITY);
@@ -162,7 +152,7 @@ static void test_max_clock_jump(void **state)
         for (int64_t delta = -1; delta <= 1; delta++) {
             struct scene scene;
 
-            lead(&scene);
+            scene_leader(&scene);
             scene_at(&scene, 12 * S);
             scene_read(&scene, ROW_OURS, 11 * S - sign * delta, 11 * S);
             scene.facts.election.age_ns = 0;
@@ -179,7 +169,7 @@ static void test_suspend(void **state)
     for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
-        lead(&scene);
+        scene_leader(&scene);
         scene_at(&scene, 20 * S);
         scene.facts.suspended_ns = 1 * S + delta;
         scene_decide(&scene);
@@ -294,7 +284,7 @@ static void test_pause_end(void **state)
     for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
-        lead(&scene);
+        scene_leader(&scene);
         scene.facts.orders.pause_end.ns = SCENE_T0 + 60 * S;
         scene_at(&scene, 60 * S + delta);
         scene_decide(&scene);
@@ -333,7 +323,7 @@ static void test_future_heartbeat(void **state)
     for (int64_t delta = -1; delta <= 1; delta++) {
         struct scene scene;
 
-        lead(&scene);
+        scene_leader(&scene);
         scene_at(&scene, 11 * S);
         scene_read(&scene, ROW_OURS, 11 * S, 12 * S);
         scene.facts.election.age_ns = -(1 * S) - delta;

@@ -6,22 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void lead(struct scene *scene)
-{
-    scene_init(scene);
-    scene_lead(scene, 0, 4 * S);
-    scene_engage(scene, 5 * S);
-    scene_ports_up(scene);
-    scene_lead(scene, 5 * S, 10 * S);
-}
-
-static void read_at(struct scene *scene, enum row_state row, int64_t at_ns, int64_t beat_ns)
-{
-    scene_at(scene, at_ns);
-    scene_read(scene, row, at_ns, beat_ns);
-    scene_decide(scene);
-}
-
 static void forget(struct scene *scene)
 {
     memset(&scene->memory, 0, sizeof(scene->memory));
@@ -38,9 +22,9 @@ static void test_first_read_proves_nothing_after_a_jump(void **state)
     scene.facts.suspended_ns = 2 * S;
     scene_decide(&scene);
     scene.facts.suspended_ns = 0;
-    read_at(&scene, ROW_OURS, 1 * S, 1 * S);
+    scene_read_at(&scene, ROW_OURS, 1 * S, 1 * S);
     assert_int_equal(scene.plan.order.role, FENCE_ROLE_KEEP);
-    read_at(&scene, ROW_OURS, 2 * S, 2 * S);
+    scene_read_at(&scene, ROW_OURS, 2 * S, 2 * S);
     assert_int_equal(scene.plan.order.role, FENCE_ROLE_LEADER);
 }
 
@@ -53,13 +37,13 @@ static void test_won_again(void **state)
     (void)state;
     scene_init(&scene);
     scene_lead(&scene, 0, 10 * S);
-    read_at(&scene, ROW_OTHER, 11 * S, 11 * S);
+    scene_read_at(&scene, ROW_OTHER, 11 * S, 11 * S);
     assert_int_equal(scene.plan.rule, RULE_FOLLOWER);
-    read_at(&scene, ROW_OURS, 45 * S, 45 * S);
+    scene_read_at(&scene, ROW_OURS, 45 * S, 45 * S);
     assert_true(scene.plan.order.deadline_ns == scene_deadline(&scene, 45 * S));
 
     // … nor the end of a lease that was won since, and never read.
-    read_at(&scene, ROW_OTHER, 60 * S, 60 * S);
+    scene_read_at(&scene, ROW_OTHER, 60 * S, 60 * S);
     scene_engage(&scene, 61 * S);
     scene_at(&scene, 80 * S);
     scene_decide(&scene);
@@ -73,7 +57,7 @@ static void test_pause_is_no_proof(void **state)
     struct fence_status *status = &scene.facts.fence.status;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     forget(&scene);
     status->flags |= SHIM_ARMED;
     status->permit = FENCE_ROLE_LEADER;
@@ -96,7 +80,7 @@ static void test_unarmed_agent_kills_nobody(void **state)
         struct scene scene;
         struct fence_status *status = &scene.facts.fence.status;
 
-        lead(&scene);
+        scene_leader(&scene);
         forget(&scene);
         status->flags |= flags[i];
         status->permit = FENCE_ROLE_LEADER;
@@ -109,7 +93,7 @@ static void test_unarmed_agent_kills_nobody(void **state)
         scene_decide(&scene);
         assert_int_equal(scene.plan.rule, RULE_UNKNOWN);
         assert_int_equal(scene.plan.order.role, FENCE_ROLE_KEEP);
-        read_at(&scene, ROW_OURS, 39 * S, 39 * S); // it has read now
+        scene_read_at(&scene, ROW_OURS, 39 * S, 39 * S); // it has read now
         assert_int_equal(scene.plan.order.role, i ? FENCE_ROLE_KILL : FENCE_ROLE_LEADER);
     }
 }
@@ -121,12 +105,12 @@ static void test_agent_back_in_time(void **state)
     struct fence_status *status = &scene.facts.fence.status;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     forget(&scene);
     status->flags |= SHIM_ARMED;
     status->permit = FENCE_ROLE_LEADER;
     status->deadline_ns = SCENE_T0 + 37 * S;
-    read_at(&scene, ROW_OURS, 37 * S - 1, 36 * S);
+    scene_read_at(&scene, ROW_OURS, 37 * S - 1, 36 * S);
     assert_true(scene.plan.order.deadline_ns == scene_deadline(&scene, 36 * S));
     scene_at(&scene, 37 * S);
     scene_decide(&scene);
@@ -177,7 +161,7 @@ static void test_not_alone(void **state)
 
         alone(&scene);
         scene.facts.api.lists_other_uid = cases[i].other_uid;
-        read_at(&scene, cases[i].row, 62 * S, 62 * S);
+        scene_read_at(&scene, cases[i].row, 62 * S, 62 * S);
         assert_int_equal(scene.memory.alone_since.ns == 0, cases[i].row == ROW_OTHER);
         scene_at(&scene, 100 * S);
         scene_decide(&scene);
@@ -331,7 +315,7 @@ static void test_standing_heartbeat_ends_the_watch(void **state)
     scene_lead(&scene, 0, 10 * S);
     for (int64_t at = 11 * S; at <= 80 * S; at += S) {
         scene.facts.rpc = (struct rpc_fact){RPC_FOLLOWING, 3, {0}, {SCENE_T0 + at}};
-        read_at(&scene, ROW_OURS, at, at < 20 * S ? at : 20 * S);
+        scene_read_at(&scene, ROW_OURS, at, at < 20 * S ? at : 20 * S);
         assert_int_not_equal(scene.plan.order.role, FENCE_ROLE_KILL);
     }
 }
@@ -363,7 +347,7 @@ static void test_promotion_interrupted(void **state)
     scene_lead(&scene, 0, 4 * S);
     scene_engage(&scene, 5 * S);
     scene_lead(&scene, 5 * S, 300 * S);
-    read_at(&scene, ROW_ABSENT, 301 * S, 0);
+    scene_read_at(&scene, ROW_ABSENT, 301 * S, 0);
     scene_lead(&scene, 302 * S, 800 * S);
     assert_int_equal(scene.plan.rule, RULE_PROMOTING);
     scene_lead(&scene, 801 * S, 902 * S);
@@ -440,7 +424,7 @@ static void test_standing_row_is_no_phantom(void **state)
     scene_init(&scene);
     for (int64_t at = 0; at <= 100 * S; at += S) {
         scene.facts.rpc = (struct rpc_fact){RPC_FOLLOWING, 3, {0}, {SCENE_T0 + at}};
-        read_at(&scene, ROW_OURS, at, -200 * S);
+        scene_read_at(&scene, ROW_OURS, at, -200 * S);
         assert_int_equal(scene.plan.rule, RULE_UNKNOWN);
         assert_int_not_equal(scene.plan.order.role, FENCE_ROLE_KILL);
     }

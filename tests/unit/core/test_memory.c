@@ -6,22 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void lead(struct scene *scene)
-{
-    scene_init(scene);
-    scene_lead(scene, 0, 4 * S);
-    scene_engage(scene, 5 * S);
-    scene_ports_up(scene);
-    scene_lead(scene, 5 * S, 10 * S);
-}
-
-static void read_at(struct scene *scene, enum row_state row, int64_t at_ns, int64_t beat_ns)
-{
-    scene_at(scene, at_ns);
-    scene_read(scene, row, at_ns, beat_ns);
-    scene_decide(scene);
-}
-
 static void next_incarnation(struct scene *scene, int64_t at_ns)
 {
     struct fence_status *status = &scene->facts.fence.status;
@@ -47,9 +31,9 @@ static void test_only_an_advance_extends(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     assert_deadline(scene, 10 * S);
-    read_at(&scene, ROW_OURS, 12 * S, 10 * S); // no news
+    scene_read_at(&scene, ROW_OURS, 12 * S, 10 * S); // no news
     assert_deadline(scene, 10 * S);
     // The database's clock fell back by 0.9 s: the same heartbeat looks younger.
     scene_at(&scene, 13 * S);
@@ -58,7 +42,7 @@ static void test_only_an_advance_extends(void **state)
     scene.facts.election.db_now_us -= 900000;
     scene_decide(&scene);
     assert_deadline(scene, 10 * S);
-    read_at(&scene, ROW_OURS, 14 * S, 13 * S);
+    scene_read_at(&scene, ROW_OURS, 14 * S, 13 * S);
     assert_deadline(scene, 13 * S);
 }
 
@@ -68,11 +52,11 @@ static void test_row_gone_for_a_moment(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
-    read_at(&scene, ROW_ABSENT, 11 * S, 0);
+    scene_leader(&scene);
+    scene_read_at(&scene, ROW_ABSENT, 11 * S, 0);
     assert_int_equal(scene.plan.rule, RULE_UNKNOWN);
-    assert_deadline(scene, 10 * S);            // what was permitted stays so, and no more
-    read_at(&scene, ROW_OURS, 12 * S, 12 * S); // inserted again by ourselves
+    assert_deadline(scene, 10 * S);                  // what was permitted stays so, and no more
+    scene_read_at(&scene, ROW_OURS, 12 * S, 12 * S); // inserted again by ourselves
     assert_int_equal(scene.plan.rule, RULE_LEADER);
     assert_deadline(scene, 12 * S);
 }
@@ -82,7 +66,7 @@ static void test_forward_step_shortens(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     scene_at(&scene, 11 * S);
     scene_read(&scene, ROW_OURS, 11 * S, 10 * S);
     scene.facts.election.age_ns += 5 * S;
@@ -107,7 +91,7 @@ static void test_step_past_the_lease_kills(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     scene_at(&scene, 11 * S);
     scene_read(&scene, ROW_OURS, 11 * S, 10 * S);
     scene.facts.election.age_ns += 40 * S;
@@ -121,14 +105,14 @@ static void test_backward_heartbeat_voids(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
-    read_at(&scene, ROW_OURS, 11 * S, 9 * S);
+    scene_leader(&scene);
+    scene_read_at(&scene, ROW_OURS, 11 * S, 9 * S);
     assert_true(scene.memory.proof_void);
     assert_deadline(scene, 9 * S); // an earlier bound, no kill
     assert_int_equal(scene.plan.rule, RULE_LEADER);
-    read_at(&scene, ROW_OURS, 12 * S, 9 * S);
+    scene_read_at(&scene, ROW_OURS, 12 * S, 9 * S);
     assert_deadline(scene, 9 * S);
-    read_at(&scene, ROW_OURS, 13 * S, 12 * S);
+    scene_read_at(&scene, ROW_OURS, 13 * S, 12 * S);
     assert_false(scene.memory.proof_void);
     assert_deadline(scene, 12 * S);
 }
@@ -140,7 +124,7 @@ static void test_latency_is_no_jump(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     for (int64_t at = 11 * S; at < 60 * S; at += S) {
         int64_t late_ns = (at / S) % 4 * 900 * MS; // up to 2.7 s
 
@@ -163,7 +147,7 @@ static void test_suspend_wants_a_fresh_read(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     scene_at(&scene, 20 * S);
     scene.facts.suspended_ns = 8 * S;
     scene_decide(&scene);
@@ -174,10 +158,10 @@ static void test_suspend_wants_a_fresh_read(void **state)
     scene_decide(&scene);
     assert_deadline(scene, 10 * S);
     assert_true(scene_has(&scene, ACTION_READ));
-    read_at(&scene, ROW_OURS, 22 * S, 21 * S); // the new base
+    scene_read_at(&scene, ROW_OURS, 22 * S, 21 * S); // the new base
     assert_deadline(scene, 10 * S);
     assert_false(scene_has(&scene, ACTION_READ));
-    read_at(&scene, ROW_OURS, 23 * S, 22 * S);
+    scene_read_at(&scene, ROW_OURS, 23 * S, 22 * S);
     assert_deadline(scene, 22 * S);
 }
 
@@ -196,9 +180,9 @@ static void test_void_is_over_when_another_owns_the_row(void **state)
     scene_read(&scene, ROW_OTHER, 10500 * MS, 10 * S);
     scene_decide(&scene);
     assert_true(scene.memory.proof_void);
-    read_at(&scene, ROW_OTHER, 13 * S, 13 * S);
+    scene_read_at(&scene, ROW_OTHER, 13 * S, 13 * S);
     assert_false(scene.memory.proof_void);
-    read_at(&scene, ROW_OURS, 14 * S, 14 * S); // won: the first read of it counts
+    scene_read_at(&scene, ROW_OURS, 14 * S, 14 * S); // won: the first read of it counts
     assert_deadline(scene, 14 * S);
 }
 
@@ -211,7 +195,7 @@ static void test_reads_out_of_order(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct scene scene;
 
-        lead(&scene);
+        scene_leader(&scene);
         scene_at(&scene, 11 * S);
         scene_read(&scene, ROW_OTHER, sent[i], 9 * S);
         scene_decide(&scene);
@@ -232,7 +216,7 @@ static void test_rewins_own_expired_row(void **state)
     for (size_t i = 0; i < 3; i++) {
         struct scene scene;
 
-        lead(&scene);
+        scene_leader(&scene);
         scene_die(&scene, FENCE_REASON_LEASE_EXPIRED, 38 * S);
         scene_at(&scene, 70 * S);
         scene_decide(&scene);
@@ -250,9 +234,9 @@ static void test_rewins_own_expired_row(void **state)
         assert_int_equal(scene.plan.rule, RULE_UNKNOWN);
         assert_int_equal(scene.plan.order.role, FENCE_ROLE_KEEP);
         assert_true(scene_has(&scene, ACTION_READ));
-        read_at(&scene, ROW_OURS, 70 * S + 200 * MS, 70 * S + 90 * MS);
-        read_at(&scene, ROW_OURS, 71 * S, 70 * S + 90 * MS);
-        read_at(&scene, ROW_OURS, 72 * S, 71 * S + 90 * MS);
+        scene_read_at(&scene, ROW_OURS, 70 * S + 200 * MS, 70 * S + 90 * MS);
+        scene_read_at(&scene, ROW_OURS, 71 * S, 70 * S + 90 * MS);
+        scene_read_at(&scene, ROW_OURS, 72 * S, 71 * S + 90 * MS);
         assert_int_equal(scene.plan.rule, RULE_PROMOTING);
         assert_deadline(scene, 71 * S + 90 * MS);
     }
@@ -285,8 +269,8 @@ static void test_latches_end_with_the_incarnation(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
-    read_at(&scene, ROW_OTHER, 11 * S, 11 * S);
+    scene_leader(&scene);
+    scene_read_at(&scene, ROW_OTHER, 11 * S, 11 * S);
     assert_int_equal(scene.plan.rule, RULE_SUPERSEDED);
     scene_die(&scene, FENCE_REASON_SUPERSEDED, 11 * S);
     scene_at(&scene, 11 * S + 1);
@@ -308,9 +292,9 @@ static void test_zombie_that_wins_again(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
-    read_at(&scene, ROW_OTHER, 11 * S, 11 * S);
-    read_at(&scene, ROW_OURS, 12 * S, 12 * S);
+    scene_leader(&scene);
+    scene_read_at(&scene, ROW_OTHER, 11 * S, 11 * S);
+    scene_read_at(&scene, ROW_OURS, 12 * S, 12 * S);
     assert_int_equal(scene.plan.rule, RULE_SUPERSEDED);
     assert_int_equal(scene.plan.order.role, FENCE_ROLE_KILL);
 }
@@ -322,7 +306,7 @@ static void test_agent_restart(void **state)
     struct fence_status *status = &scene.facts.fence.status;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     memset(&scene.memory, 0, sizeof(scene.memory));
     memset(&scene.facts.election, 0, sizeof(scene.facts.election));
     scene.facts.database.state = DATABASE_SILENT;
@@ -348,7 +332,7 @@ static void test_agent_restart_sees_other_database(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     memset(&scene.memory, 0, sizeof(scene.memory));
     scene.facts.fence.status.system_id = 4242;
     scene.facts.fence.status.term = 7;
@@ -366,7 +350,7 @@ static void test_agent_restart_in_pause(void **state)
     struct fence_status *status = &scene.facts.fence.status;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     memset(&scene.memory, 0, sizeof(scene.memory));
     status->permit = FENCE_ROLE_LEADER;
     status->pause_end_ns = SCENE_T0 + 1000 * S;
@@ -413,11 +397,11 @@ static void test_twin_hold_ends_with_other_or_no_row(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct scene scene;
 
-        lead(&scene);
+        scene_leader(&scene);
         scene.facts.api = (struct api_fact){.known = true, .lists_other_uid = true};
-        read_at(&scene, ROW_OURS, 11 * S, 11 * S);
+        scene_read_at(&scene, ROW_OURS, 11 * S, 11 * S);
         assert_int_equal(scene.plan.order.role, FENCE_ROLE_KILL);
-        read_at(&scene, rows[i], 12 * S, 12 * S);
+        scene_read_at(&scene, rows[i], 12 * S, 12 * S);
         assert_true(scene.memory.twin_held); // it lives still
         scene_die(&scene, FENCE_REASON_TWIN_IDENTITY, 12 * S);
         scene_decide(&scene);

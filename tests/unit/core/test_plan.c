@@ -7,21 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static void lead(struct scene *scene)
-{
-    scene_init(scene);
-    scene_lead(scene, 0, 4 * S);
-    scene_engage(scene, 5 * S);
-    scene_ports_up(scene);
-    scene_lead(scene, 5 * S, 10 * S);
-}
-
 static void test_order_of_actions(void **state)
 {
     struct scene scene;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     assert_int_equal(scene.plan.actions[0].kind, ACTION_LABEL);
     assert_int_equal(scene.plan.actions[1].kind, ACTION_ORDER);
     scene.facts.fence.known = false;
@@ -36,7 +27,7 @@ static void test_order_tells_the_read(void **state)
     const struct fence_order *order = &scene.plan.order;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     scene_at(&scene, 13 * S);
     scene_read(&scene, ROW_OURS, 12 * S, 10 * S);
     scene_decide(&scene);
@@ -191,7 +182,7 @@ static void test_untagged_death_has_no_sessions_to_end(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     scene_die(&scene, FENCE_REASON_SUPERSEDED, 11 * S);
     scene.facts.fence.status.last_death.tag[0] = '\0';
     scene_at(&scene, 12 * S);
@@ -262,7 +253,7 @@ static void test_pause_spares_all_but_manual(void **state)
     struct scene scene;
 
     (void)state;
-    lead(&scene);
+    scene_leader(&scene);
     scene.facts.orders.pause_end.ns = SCENE_T0 + 100 * S;
     scene.facts.api = (struct api_fact){.known = true, .lists_other_uid = true};
     scene_lead(&scene, 11 * S, 11 * S);
