@@ -81,24 +81,58 @@ void buf_printf(struct buf *buf, const char *fmt, ...)
     buf_added(buf, (size_t)len);
 }
 
+// Bytes of the UTF-8 character at `text` that is no ASCII; 0: it is none (also an overlong one,
+// a surrogate, one beyond U+10FFFF). The NUL byte at the end of the text ends a character, too.
+static size_t utf8_length(const char *text)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    size_t len = 2;
+
+    if (c[0] < 0xc2 || c[0] > 0xf4)
+        return 0;
+    if (c[0] >= 0xe0)
+        len = c[0] < 0xf0 ? 3 : 4;
+    for (size_t i = 1; i < len; i++)
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] > 0x9f) ||
+        (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] > 0x8f))
+        return 0;
+    return len;
+}
+
+static void put_json_ascii(struct buf *buf, char c)
+{
+    switch (c) {
+    case '"': buf_puts(buf, "\\\""); break;
+    case '\\': buf_puts(buf, "\\\\"); break;
+    case '\n': buf_puts(buf, "\\n"); break;
+    case '\r': buf_puts(buf, "\\r"); break;
+    case '\t': buf_puts(buf, "\\t"); break;
+    default:
+        if (c < 0x20 || c == 0x7f)
+            buf_printf(buf, "\\u%04x", (unsigned)c);
+        else
+            buf_putc(buf, c);
+    }
+}
+
 void buf_put_json(struct buf *buf, const char *text)
 {
-    buf_putc(buf, '"');
-    for (const char *p = text; *p; p++) {
-        unsigned char c = (unsigned char)*p;
+    size_t len = 0;
 
-        switch (c) {
-        case '"': buf_puts(buf, "\\\""); break;
-        case '\\': buf_puts(buf, "\\\\"); break;
-        case '\n': buf_puts(buf, "\\n"); break;
-        case '\r': buf_puts(buf, "\\r"); break;
-        case '\t': buf_puts(buf, "\\t"); break;
-        default:
-            if (c < 0x20 || c == 0x7f)
-                buf_printf(buf, "\\u%04x", c);
-            else
-                buf_putc(buf, (char)c);
+    buf_putc(buf, '"');
+    for (; *text; text += len ? len : 1) {
+        if ((unsigned char)*text < 0x80) {
+            put_json_ascii(buf, *text);
+            len = 1;
+            continue;
         }
+        len = utf8_length(text);
+        if (len > 0)
+            buf_append(buf, text, len);
+        else
+            buf_puts(buf, "\\ufffd");
     }
     buf_putc(buf, '"');
 }

@@ -40,7 +40,8 @@ void buf_putc(struct buf *buf, char c);
 void buf_printf(struct buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 // Appends `text` as a JSON string with its quotes; bytes below 0x20 and 0x7f are escaped,
-// others pass as they are (the caller's text is UTF-8).
+// a byte that is no UTF-8 (a text that was cut, a row of a database without encoding) becomes
+// U+FFFD.
 void buf_put_json(struct buf *buf, const char *text);
 
 // Drops the first `len` bytes, at most all.

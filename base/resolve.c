@@ -19,6 +19,9 @@
 struct kept {
     char host[MAX_HOST];
     struct resolve_answer answer;
+    // The last look-up failed: the next one may take a quarter of its time, so that the address
+    // we know can be tried for the rest of it. Every other one: a slow server is heard, too.
+    bool is_hurried;
 };
 
 struct resolver {
@@ -139,6 +142,7 @@ static void kept_store(struct resolver *resolver, const struct resolve_query *qu
     }
     memcpy(kept->host, query->host, sizeof(kept->host));
     kept->answer = query->answer;
+    kept->is_hurried = false;
 }
 
 static void copy_addrs(const struct evutil_addrinfo *list, struct resolve_answer *answer)
@@ -184,7 +188,7 @@ static void on_timer(void *arg)
     struct err err = query->err;
     resolve_fn *fn = query->fn;
     void *fn_arg = query->arg;
-    const struct kept *kept = NULL;
+    struct kept *kept = NULL;
     bool is_good = answer.count > 0;
 
     if (!query->has_result)
@@ -198,6 +202,7 @@ static void on_timer(void *arg)
         kept = kept_find(query->resolver, query->host);
     }
     if (kept) {
+        kept->is_hurried = !kept->is_hurried;
         answer = kept->answer;
         answer.is_stale = true;
     }
@@ -211,6 +216,7 @@ struct resolve_query *resolve_start(struct resolver *resolver, const char *host,
     struct resolve_query *query = calloc(1, sizeof(*query));
     struct evutil_addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct evdns_getaddrinfo_request *request = NULL;
+    const struct kept *kept = NULL;
     size_t len = strlen(host);
 
     if (!query)
@@ -228,7 +234,8 @@ struct resolve_query *resolve_start(struct resolver *resolver, const char *host,
         return query;
     }
     memcpy(query->host, host, len + 1);
-    loop_timer_arm(query->timer, timeout_ns);
+    kept = kept_find(resolver, host);
+    loop_timer_arm(query->timer, kept && kept->is_hurried ? timeout_ns / 4 : timeout_ns);
     // Answers that need no server come from inside the call, with NULL as the request.
     request = evdns_getaddrinfo(resolver->dns, host, NULL, &hints, on_answer, query);
     if (!query->has_result)

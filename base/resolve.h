@@ -43,7 +43,8 @@ must_check int resolver_new(struct loop *loop, const struct resolve_config *conf
 // Cancels all queries without calling back. Accepts NULL.
 void resolver_free(struct resolver *resolver);
 
-// Looks `host` up, for at most `timeout_ns`. Calls back from the loop, exactly once, never from
+// Looks `host` up, for at most `timeout_ns`; while look-ups fail and an answer is kept, every
+// other one for a quarter of it. Calls back from the loop, exactly once, never from
 // inside this call; `host` is copied. The query is freed by its callback or by resolve_cancel.
 // Error kinds in the callback: DENIED (no such name), TRANSIENT (no answer), INVALID (not a
 // host name).
