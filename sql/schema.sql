@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
--- metafence schema, version 1: who owns which term of the election, told apart by session tag.
--- Idempotent: running it again changes nothing. It touches no table of RisingWave; trigger.sql does.
+-- metafence schema, version 2: who owns which term of the election, told apart by session tag.
+-- Idempotent: running it again changes nothing. It touches no table of RisingWave; trigger.sql and
+-- metafence.cover (guard.sql) do.
 -- The rule of everything here: bookkeeping that fails leaves the election as it would be without us.
 
 CREATE SCHEMA IF NOT EXISTS metafence;
@@ -8,7 +9,9 @@ COMMENT ON SCHEMA metafence IS 'metafence: terms of the meta election. Remove wi
 
 CREATE TABLE IF NOT EXISTS metafence.setting (
     name  text PRIMARY KEY,
-    value text NOT NULL
+    value text NOT NULL,
+    -- A mode that nobody knows would be no guard, silently.
+    CONSTRAINT setting_guard_mode CHECK (name <> 'guard' OR value IN ('off', 'observe', 'enforce'))
 );
 
 -- One row a service: the present term. It moves, it never goes away.
@@ -30,9 +33,9 @@ CREATE TABLE IF NOT EXISTS metafence.tag (
     first_seen          timestamptz NOT NULL,
     last_seen_heartbeat timestamptz,
     owned_term          bigint,
-    superseded          boolean NOT NULL DEFAULT false
+    superseded          boolean NOT NULL DEFAULT false,
+    backend             text           -- the session that registered it: pid and start
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
-
 -- Who wrote the heartbeat that is in the row now. Updated once a second: no index on what changes and
 -- room on the page, so that each update is HOT and the next one reuses the space without a vacuum.
 CREATE TABLE IF NOT EXISTS metafence.renewal (
@@ -51,12 +54,34 @@ CREATE TABLE IF NOT EXISTS metafence.death (
     confirmed_at    timestamptz NOT NULL
 );
 
+-- What version 2 added to tables of version 1. Writers hold a lock on both until they commit: ALTER only
+-- when there is something to alter.
+DO $body$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_constraint AS c
+                    WHERE c.conrelid = 'metafence.setting'::pg_catalog.regclass
+                      AND c.conname = 'setting_guard_mode') THEN
+        ALTER TABLE metafence.setting ADD CONSTRAINT setting_guard_mode
+            CHECK (name <> 'guard' OR value IN ('off', 'observe', 'enforce'));
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
+                    WHERE a.attrelid = 'metafence.tag'::pg_catalog.regclass AND a.attname = 'backend') THEN
+        ALTER TABLE metafence.tag ADD COLUMN backend text;
+    END IF;
+END
+$body$;
+
 -- The session tag that metafence-run gives its child by PGAPPNAME, or NULL for every other session.
+-- plpgsql, because a function in SQL that can't be inlined is planned at each call.
 CREATE OR REPLACE FUNCTION metafence.session_tag() RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $body$
-    SELECT CASE WHEN current_setting('application_name') ~ '^metafence:[^:]{8}:[0-9a-f]{16}$'
-                THEN current_setting('application_name') END
+BEGIN
+    IF current_setting('application_name') ~ '^metafence:[^:]{8}:[0-9a-f]{16}$' THEN
+        RETURN current_setting('application_name');
+    END IF;
+    RETURN NULL;
+END
 $body$;
 
 -- Which database this is. NULL where the provider hides it: no identity is better than no term.
@@ -72,19 +97,110 @@ EXCEPTION WHEN OTHERS THEN
 END
 $body$;
 
--- The next term begins. Called with the row of election_leader locked, so calls for a service queue.
-CREATE OR REPLACE FUNCTION metafence.move_term(p_service text, p_id text, p_tag text)
+-- Counters are sequences: what they count is not undone by the refusal that follows, and nobody ever waits
+-- for a counter. After a crash of Postgres one may be up to 32 ahead.
+CREATE SEQUENCE IF NOT EXISTS metafence.count_refused;      -- writes that enforce refused
+CREATE SEQUENCE IF NOT EXISTS metafence.count_observed;     -- rows that observe would have refused
+CREATE SEQUENCE IF NOT EXISTS metafence.count_held;         -- campaigns of superseded tags that got OLD back
+CREATE SEQUENCE IF NOT EXISTS metafence.count_untagged;     -- guarded statements of sessions without a tag
+CREATE SEQUENCE IF NOT EXISTS metafence.count_not_owner;    -- of tags that own no term and lost none
+CREATE SEQUENCE IF NOT EXISTS metafence.count_unreadable;   -- let pass because our own tables failed
+CREATE SEQUENCE IF NOT EXISTS metafence.count_unlocked;     -- let pass because the writers' lock was not to be had
+CREATE SEQUENCE IF NOT EXISTS metafence.count_unrecorded;   -- campaigns whose bookkeeping failed
+CREATE SEQUENCE IF NOT EXISTS metafence.count_unlogged;     -- worker rows that the mutation log missed
+CREATE SEQUENCE IF NOT EXISTS metafence.count_takeover;     -- terms that superseded a tag under the guard
+CREATE SEQUENCE IF NOT EXISTS metafence.count_takeover_without_lock;
+CREATE SEQUENCE IF NOT EXISTS metafence.count_ended;        -- takeovers that got the lock by ending sessions
+CREATE SEQUENCE IF NOT EXISTS metafence.count_intended;     -- deletes refused for an intent
+
+-- Ends the sessions of the old owner, and those of other superseded tags that hold the writers' lock. One that
+-- must not be ended keeps nobody else alive.
+CREATE OR REPLACE FUNCTION metafence.end_writers(p_old_tag text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    v_pid integer;
+BEGIN
+    PERFORM pg_stat_clear_snapshot(); -- the meta's pool connects again at once: look anew each time
+    FOR v_pid IN
+        SELECT a.pid FROM pg_stat_activity AS a
+         WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+           AND (a.application_name = p_old_tag
+                OR EXISTS (SELECT FROM metafence.tag AS g JOIN pg_locks AS k ON k.pid = a.pid
+                            WHERE g.tag = a.application_name AND g.superseded
+                              AND k.locktype = 'advisory' AND k.granted
+                              AND k.database = a.datid AND k.classid = 1296453187 AND k.objid = 1)) LOOP
+        BEGIN
+            PERFORM pg_terminate_backend(v_pid);
+        EXCEPTION WHEN OTHERS OR query_canceled THEN
+            RAISE LOG 'metafence: could not end session % of %: % (SQLSTATE %)', v_pid, p_old_tag, SQLERRM,
+                SQLSTATE;
+        END;
+    END LOOP;
+EXCEPTION WHEN OTHERS OR query_canceled THEN
+    RAISE LOG 'metafence: could not look for the sessions of %: % (SQLSTATE %)', p_old_tag, SQLERRM, SQLSTATE;
+END
+$body$;
+
+-- Waits until no guarded writer is under way, so that whatever the old owner wrote is committed, undone or
+-- refused. Writers take this lock shared; a request that waits here lets none of them by. After 300 ms it
+-- ends the sessions that are in the way and waits again; once more for those that slipped in between.
+CREATE OR REPLACE FUNCTION metafence.close_term(p_old_tag text, p_mode text, p_until timestamptz)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
+    v_wait_ms integer;
+BEGIN
+    PERFORM nextval('metafence.count_takeover');
+    IF pg_try_advisory_xact_lock(1296453187, 1) THEN
+        RETURN;
+    END IF;
+    FOREACH v_wait_ms IN ARRAY ARRAY[300, 100, 50] LOOP
+        IF v_wait_ms < 300 THEN
+            CONTINUE WHEN p_mode <> 'enforce';
+            PERFORM metafence.end_writers(p_old_tag);
+        END IF;
+        BEGIN
+            PERFORM set_config('lock_timeout', greatest(1, least(v_wait_ms,
+                extract(epoch FROM p_until - clock_timestamp()) * 1000))::int::text, true);
+            PERFORM pg_advisory_xact_lock(1296453187, 1);
+            IF v_wait_ms < 300 THEN
+                PERFORM nextval('metafence.count_ended');
+            END IF;
+            RETURN;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected OR query_canceled THEN
+            NULL;
+        END;
+    END LOOP;
+    PERFORM nextval('metafence.count_takeover_without_lock');
+    RAISE LOG 'metafence: the term moves although a writer is still under way';
+END
+$body$;
+
+-- The next term begins. Called with the row of election_leader locked, so calls for a service queue.
+-- p_until: when waiting has to end. p_is_first: the very statement by which a fresh incarnation won, before
+-- it can have read any metadata.
+CREATE OR REPLACE FUNCTION metafence.move_term(
+    p_service text, p_id text, p_tag text, p_until timestamptz, p_is_first boolean)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    v_mode text;
     v_old_tag text;
     v_term bigint;
     v_system_id text;
     v_timeline text;
 BEGIN
     SELECT i.system_id, i.timeline INTO v_system_id, v_timeline FROM metafence.identity() AS i;
-    SELECT t.owner_tag INTO v_old_tag FROM metafence.term AS t WHERE t.service = p_service FOR UPDATE;
+    SELECT s.value INTO v_mode FROM metafence.setting AS s WHERE s.name = 'guard';
+    SELECT t.owner_tag INTO v_old_tag FROM metafence.term AS t WHERE t.service = p_service;
+    IF v_mode IN ('observe', 'enforce') AND v_old_tag IS DISTINCT FROM p_tag AND v_old_tag IS NOT NULL THEN
+        PERFORM metafence.close_term(v_old_tag, v_mode, p_until);
+        -- What is left may only wait for DDL, and all waits together have to stay below 500 ms.
+        PERFORM set_config('lock_timeout', '10ms', true);
+    END IF;
     INSERT INTO metafence.term AS t (service, term, owner_id, owner_tag, system_id, timeline, since)
     VALUES (p_service, 1, p_id, p_tag, v_system_id, v_timeline, clock_timestamp())
     ON CONFLICT (service) DO UPDATE
@@ -101,25 +217,82 @@ BEGIN
      WHERE g.superseded AND g.first_seen < now() - interval '90 days'
        AND g.last_seen_heartbeat < now() - interval '90 days';
     DELETE FROM metafence.death AS d WHERE d.confirmed_at < now() - interval '90 days';
+    PERFORM metafence.note_takeover(p_service, v_term, p_is_first AND p_tag IS NOT NULL);
+    PERFORM metafence.note_recovery(p_service, v_term, p_tag);
+    IF v_mode IN ('observe', 'enforce') THEN
+        PERFORM metafence.apply_tombstones(p_service, v_term, p_is_first AND p_tag IS NOT NULL, p_until);
+    END IF;
     -- A full queue would fail the COMMIT of the campaign, where nothing can catch it any more.
     IF pg_notification_queue_usage() < 0.9 THEN
         PERFORM pg_notify('metafence', left(concat_ws(' ', v_term, coalesce(p_tag, '-'), p_id), 1000));
     END IF;
 END
 $body$;
+DROP FUNCTION IF EXISTS metafence.move_term(text, text, text); -- of version 1
 
--- The term trigger of election_leader. Invariants: it never raises, never returns NULL, never waits
--- longer than lock_timeout below, and acts only when id or last_heartbeat really changed (each follower
--- rewrites the row every second). Only scalar variables: a %ROWTYPE of a dropped table would fail when
--- the function is compiled, outside the block that catches.
-CREATE OR REPLACE FUNCTION metafence.on_campaign() RETURNS trigger
+-- The BEFORE trigger of election_leader: in enforce a superseded tag can't hold the lease, or it would renew
+-- for ever and be refused everything. An update gives OLD back. A proposed row becomes the owner's, long
+-- expired: inserted, it shows the loser the other id, and the next candidate wins at once; met by a row
+-- that is there, it comes back here as an update. That one is known by its heartbeat alone, so that no
+-- failure in between can expire a live lease. Invariants as for on_campaign.
+CREATE OR REPLACE FUNCTION metafence.on_hold() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '100ms'
 AS $body$
 DECLARE
     v_tag text;
+    v_owner_id text;
+BEGIN
+    IF pg_typeof(NEW.service) NOT IN ('varchar'::regtype, 'text'::regtype)
+       OR pg_typeof(NEW.id) NOT IN ('varchar'::regtype, 'text'::regtype)
+       OR pg_typeof(NEW.last_heartbeat) <> 'timestamptz'::regtype THEN
+        RETURN NEW; -- on_campaign says so
+    END IF;
+    IF TG_OP = 'UPDATE' THEN
+        IF NEW.last_heartbeat = '1970-01-01 00:00:00.000042+00' THEN
+            RETURN OLD;
+        END IF;
+        IF NEW.id IS NOT DISTINCT FROM OLD.id
+           AND NEW.last_heartbeat IS NOT DISTINCT FROM OLD.last_heartbeat THEN
+            RETURN NEW;
+        END IF;
+    END IF;
+    v_tag := metafence.session_tag();
+    IF v_tag IS NULL OR NOT EXISTS (
+           SELECT FROM metafence.setting AS s JOIN metafence.tag AS g ON g.tag = v_tag AND g.superseded
+            WHERE s.name = 'guard' AND s.value = 'enforce') THEN
+        RETURN NEW;
+    END IF;
+    PERFORM nextval('metafence.count_held');
+    IF TG_OP = 'UPDATE' THEN
+        RETURN OLD;
+    END IF;
+    SELECT t.owner_id INTO v_owner_id FROM metafence.term AS t WHERE t.service = NEW.service;
+    NEW.last_heartbeat := '1970-01-01 00:00:00.000042+00';
+    IF v_owner_id IS NOT NULL THEN
+        NEW.id := v_owner_id;
+    END IF;
+    RETURN NEW;
+EXCEPTION WHEN OTHERS OR query_canceled THEN
+    RETURN NEW;
+END
+$body$;
+
+-- The term trigger of election_leader. Invariants: it never raises, never returns NULL, never waits
+-- longer than lock_timeout below (500 ms in all where the term moves), and acts only when id or
+-- last_heartbeat really changed (each follower rewrites the row every second). Only scalar variables: a
+-- %ROWTYPE of a dropped table would fail when the function is compiled, outside the block that catches.
+CREATE OR REPLACE FUNCTION metafence.on_campaign() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '100ms'
+AS $body$
+DECLARE
+    v_until timestamptz;
+    v_tag text;
     v_known boolean := false;
+    v_is_first boolean := false;
     v_seq bigint;
     v_owned bigint;
     v_superseded boolean := false;
@@ -141,6 +314,10 @@ BEGIN
        AND NEW.last_heartbeat IS NOT DISTINCT FROM OLD.last_heartbeat THEN
         RETURN NEW;
     END IF;
+    IF NEW.last_heartbeat = '1970-01-01 00:00:00.000042+00' THEN
+        RETURN NEW; -- the row that on_hold made: nobody won anything
+    END IF;
+    v_until := clock_timestamp() + interval '450 ms';
 
     v_tag := metafence.session_tag();
     SELECT t.term, t.owner_id, t.owner_tag, g.seq INTO v_term, v_owner_id, v_owner_tag, v_owner_seq
@@ -151,8 +328,19 @@ BEGIN
         SELECT true, g.seq, g.owned_term, g.superseded INTO v_known, v_seq, v_owned, v_superseded
           FROM metafence.tag AS g WHERE g.tag = v_tag;
         IF v_known IS NOT TRUE THEN
-            INSERT INTO metafence.tag AS g (tag, id, first_seen, last_seen_heartbeat)
-            VALUES (v_tag, NEW.id, clock_timestamp(), NEW.last_heartbeat)
+            -- Is this the statement by which it won? With the id unchanged it is, if the heartbeat before
+            -- this one was noted as somebody else's.
+            IF TG_OP = 'INSERT' OR NEW.id IS DISTINCT FROM OLD.id THEN
+                v_is_first := true;
+            ELSE
+                v_is_first := EXISTS (
+                    SELECT FROM metafence.renewal AS r
+                     WHERE r.service = NEW.service AND r.heartbeat = OLD.last_heartbeat AND r.tag <> v_tag);
+            END IF;
+            INSERT INTO metafence.tag AS g (tag, id, first_seen, last_seen_heartbeat, backend)
+            VALUES (v_tag, NEW.id, clock_timestamp(), NEW.last_heartbeat,
+                    (SELECT concat_ws(' ', a.pid, a.backend_start)
+                       FROM pg_stat_get_activity(pg_backend_pid()) AS a))
             RETURNING g.seq, g.owned_term, g.superseded INTO v_seq, v_owned, v_superseded;
         ELSIF v_tag IS DISTINCT FROM v_owner_tag THEN
             -- The owner's own heartbeats are in metafence.renewal; the others' are remembered here.
@@ -170,15 +358,21 @@ BEGIN
     -- heals a move whose bookkeeping failed.
     IF v_term IS NULL
        OR lower(v_owner_id COLLATE "C") IS DISTINCT FROM lower(NEW.id COLLATE "C") THEN
-        PERFORM metafence.move_term(NEW.service, NEW.id, CASE WHEN NOT v_superseded THEN v_tag END);
+        PERFORM metafence.move_term(NEW.service, NEW.id, CASE WHEN NOT v_superseded THEN v_tag END,
+                                    v_until, v_is_first);
     ELSIF v_tag IS NOT NULL AND v_tag IS DISTINCT FROM v_owner_tag
           AND NOT v_superseded AND v_owned IS NULL
           AND v_seq > coalesce(v_owner_seq, 0) THEN
         -- Same id, newer incarnation: a restart inside the lease, or the younger of two twins.
-        PERFORM metafence.move_term(NEW.service, NEW.id, v_tag);
+        PERFORM metafence.move_term(NEW.service, NEW.id, v_tag, v_until, v_is_first);
     END IF;
     RETURN NEW;
 EXCEPTION WHEN OTHERS OR query_canceled THEN
+    BEGIN
+        PERFORM nextval('metafence.count_unrecorded');
+    EXCEPTION WHEN OTHERS OR query_canceled THEN
+        NULL;
+    END;
     -- Say it once a minute and session: the row is written every second.
     v_minute := to_char(clock_timestamp(), 'YYYYMMDDHH24MI');
     IF current_setting('metafence.logged', true) IS DISTINCT FROM v_minute THEN
@@ -245,10 +439,3 @@ BEGIN
     RETURN v_total;
 END
 $body$;
-
-REVOKE ALL ON ALL TABLES IN SCHEMA metafence FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA metafence FROM PUBLIC;
-
-INSERT INTO metafence.setting (name, value) VALUES ('guard', 'off') ON CONFLICT (name) DO NOTHING;
-INSERT INTO metafence.setting (name, value) VALUES ('schema_version', '1')
-ON CONFLICT (name) DO UPDATE SET value = excluded.value;

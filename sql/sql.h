@@ -5,11 +5,14 @@
 // else.
 
 #define SQL_SCHEMA       "metafence"
-#define SQL_VERSION      1 // the schema_version that sql_schema leaves behind
+#define SQL_VERSION      2 // the schema_version that sql_schema leaves behind
 #define SQL_TRIGGER_NAME "metafence_term"
+#define SQL_HOLD_NAME    "metafence_hold"
 #define SQL_CHANNEL      "metafence" // NOTIFY "<term> <owner tag or -> <owner id>"
-#define SQL_LEADER_TABLE "@LEADER_TABLE@"
-#define SQL_ROLE         "@ROLE@"
+// NOTIFY "recovery <id> <term> <scope> <attempt>" and "passed <id> <term> <why>"
+#define SQL_RECOVERY_CHANNEL "metafence_recovery"
+#define SQL_LEADER_TABLE     "@LEADER_TABLE@"
+#define SQL_ROLE             "@ROLE@"
 
 extern const char sql_schema[];  // no placeholder; idempotent
 extern const char sql_trigger[]; // SQL_LEADER_TABLE; not idempotent

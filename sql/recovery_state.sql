@@ -1,0 +1,194 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- What the leader's agent asks about a recovery and tells the gate. Nobody else calls these.
+
+-- One row: where we are. snapshot: what the database showed; with an acknowledgement it says when its node was
+-- asked. attempt: the number of the newest. is_waiting: a removal is in the gate at this moment; is_refused: the
+-- newest attempt ended there. hold_left_ms: until maxHold opens the gate; NULL where nothing refreshes it.
+-- live, missing: compute nodes, and those of them without an acknowledgement that counts (0 where no global
+-- recovery is open); creating, live and missing are NULL where the catalog can't be read. Cheap, for every
+-- second, and more often while a recovery is open.
+CREATE OR REPLACE FUNCTION metafence.recovery_state(
+    p_service text, OUT term bigint, OUT owner_tag text, OUT mode text, OUT version text,
+    OUT is_verified boolean, OUT snapshot text, OUT recovery_id bigint, OUT joined integer, OUT attempt bigint,
+    OUT refused bigint, OUT age_ms bigint, OUT hold_left_ms bigint, OUT policy text, OUT is_gate_fresh boolean,
+    OUT is_waiting boolean, OUT is_refused boolean, OUT refused_ago_ms bigint, OUT dropped bigint,
+    OUT dropped_age_ms bigint, OUT creating bigint, OUT live bigint, OUT missing bigint,
+    OUT has_database_recovery boolean, OUT is_pooled boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
+AS $body$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_held_from timestamptz;
+    v_refused_attempt bigint;
+    v_refused_at bigint;
+BEGIN
+    snapshot := pg_current_snapshot()::text;
+    SELECT t.term, t.owner_tag INTO term, owner_tag FROM metafence.term AS t WHERE t.service = p_service;
+    SELECT s.value INTO mode FROM metafence.setting AS s WHERE s.name = 'recovery';
+    SELECT c.version, c.is_verified INTO version, is_verified FROM metafence.catalog_version() AS c;
+    is_pooled := metafence.is_pooled();
+    SELECT r.id, r.joined, r.attempt, r.refused, (extract(epoch FROM v_now - r.opened_at) * 1000)::bigint,
+           r.held_from
+      INTO recovery_id, joined, attempt, refused, age_ms, v_held_from
+      FROM metafence.recovery AS r
+     WHERE r.service = p_service AND r.term = recovery_state.term AND r.scope = 'global' AND r.closed_at IS NULL;
+    has_database_recovery := EXISTS (
+        SELECT FROM metafence.recovery AS r WHERE r.service = p_service AND r.term = recovery_state.term
+           AND r.scope = 'database' AND r.closed_at IS NULL);
+    SELECT g.policy, g.expires_at > v_now,
+           greatest(0, g.max_hold_ms - (extract(epoch FROM v_now - v_held_from) * 1000)::bigint)
+      INTO policy, is_gate_fresh, hold_left_ms
+      FROM metafence.gate AS g WHERE g.service = p_service AND g.term = recovery_state.term;
+    is_gate_fresh := coalesce(is_gate_fresh, false);
+    is_waiting := false;
+    is_refused := false;
+    missing := 0;
+    IF recovery_id IS NOT NULL THEN
+        is_waiting := EXISTS (
+            SELECT FROM pg_locks AS k
+             WHERE k.locktype = 'advisory' AND k.classid = 1296453187 AND k.objid = 2 AND k.objsubid = 2 AND k.granted
+               AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()));
+        SELECT a.last_value, t.last_value INTO v_refused_attempt, v_refused_at
+          FROM metafence.refused_attempt AS a, metafence.refused_at AS t;
+        is_refused := coalesce(v_refused_attempt = attempt, false);
+        IF is_refused THEN
+            refused := refused + 1;
+        END IF;
+        IF refused > 0 THEN
+            refused_ago_ms := greatest(0, (extract(epoch FROM v_now) * 1000)::bigint - v_refused_at);
+        END IF;
+    END IF;
+    SELECT count(*), (extract(epoch FROM v_now - min(d.dropped_at)) * 1000)::bigint INTO dropped, dropped_age_ms
+      FROM metafence.dropped AS d;
+    BEGIN
+        SELECT count(*) INTO creating FROM metafence.creating_jobs(metafence.meta_schema());
+    EXCEPTION WHEN undefined_table OR undefined_column OR undefined_function THEN
+        NULL;
+    END;
+    BEGIN
+        SELECT count(*) INTO live FROM metafence.workers() AS w
+         WHERE w.worker_type = 'COMPUTE_NODE' AND w.status = 'RUNNING';
+        IF recovery_id IS NOT NULL THEN
+            -- Whether one that says "none" counts depends on what is removed: here it does.
+            SELECT count(*) INTO missing FROM metafence.missing_workers(recovery_id, '{}');
+        END IF;
+    EXCEPTION WHEN undefined_table OR undefined_column OR undefined_function THEN
+        live := NULL;
+        missing := NULL;
+    END;
+END
+$body$;
+
+-- The lists behind it. worker: id, host, port, status; how: the acknowledgements that count in the open
+-- recovery, "none reset". dropped: id is the fragment, of a job with that name, and its state tables "1 2".
+-- creating: id is the job. Ask after recovery_state: all that its snapshot shows is in here.
+CREATE OR REPLACE FUNCTION metafence.recovery_rows(p_service text)
+RETURNS TABLE (kind text, id bigint, job_id bigint, name text, host text, port integer, status text, how text,
+               tables text, age_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
+AS $body$
+DECLARE
+    v_recovery bigint;
+    v_consumed xid8;
+BEGIN
+    SELECT r.id, r.consumed INTO v_recovery, v_consumed
+      FROM metafence.recovery AS r JOIN metafence.term AS t ON t.service = r.service AND t.term = r.term
+     WHERE r.service = p_service AND r.scope = 'global' AND r.closed_at IS NULL;
+    BEGIN
+        RETURN QUERY
+        SELECT 'worker', w.worker_id::bigint, NULL::bigint, NULL::text, w.host, w.port, w.status,
+               (SELECT string_agg(a.how, ' ' ORDER BY a.how) FROM metafence.acknowledgement AS a
+                 WHERE a.recovery_id = v_recovery AND a.worker_id = w.worker_id AND a.host = w.host
+                   AND a.port = w.port
+                   AND (v_consumed IS NULL OR pg_visible_in_snapshot(v_consumed, a.snapshot))),
+               NULL::text, NULL::bigint
+          FROM metafence.workers() AS w WHERE w.worker_type = 'COMPUTE_NODE' ORDER BY w.worker_id;
+    EXCEPTION WHEN undefined_table OR undefined_column OR undefined_function THEN
+        NULL; -- a fresh cluster; recovery_state says so
+    END;
+    RETURN QUERY
+    SELECT 'dropped', d.fragment_id, d.job_id, d.name, NULL::text, NULL::integer, NULL::text, NULL::text,
+           array_to_string(d.table_ids[:100], ' '),
+           (extract(epoch FROM clock_timestamp() - d.dropped_at) * 1000)::bigint
+      FROM metafence.dropped AS d ORDER BY d.id;
+    BEGIN
+        RETURN QUERY
+        SELECT 'creating', j.job_id, j.job_id, j.name, NULL::text, NULL::integer, j.status, NULL::text, NULL::text,
+               j.age_ms
+          FROM metafence.creating_jobs(metafence.meta_schema()) AS j;
+    EXCEPTION WHEN undefined_table OR undefined_column OR undefined_function THEN
+        NULL;
+    END;
+END
+$body$;
+
+-- The agent beside the leader is there, and this is how it wants the gate. False: not its term any more.
+CREATE OR REPLACE FUNCTION metafence.refresh_gate(
+    p_service text, p_term bigint, p_agent_tag text, p_policy text, p_max_hold_ms bigint, p_lifetime_ms bigint)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+AS $body$
+BEGIN
+    PERFORM FROM metafence.term AS t WHERE t.service = p_service AND t.term = p_term FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO metafence.gate AS g (service, term, agent_tag, refreshed_at, expires_at, policy, max_hold_ms)
+    VALUES (p_service, p_term, p_agent_tag, clock_timestamp(),
+            clock_timestamp() + least(p_lifetime_ms, 60000) * interval '1 ms', p_policy,
+            greatest(0, least(p_max_hold_ms, 3600000)))
+    ON CONFLICT (service) DO UPDATE
+       SET term = excluded.term, agent_tag = excluded.agent_tag, refreshed_at = excluded.refreshed_at,
+           expires_at = excluded.expires_at, policy = excluded.policy, max_hold_ms = excluded.max_hold_ms;
+    RETURN true;
+END
+$body$;
+
+-- A compute node runs no actor any more. p_snapshot: recovery_state's, from before the node was asked; without
+-- it the evidence is of no known time, and counts only until the recovery goes on. False: that recovery is not
+-- open any more, or of an older term.
+CREATE OR REPLACE FUNCTION metafence.acknowledge(
+    p_recovery bigint, p_worker_id integer, p_host text, p_port integer, p_how text, p_evidence jsonb,
+    p_snapshot pg_snapshot) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+AS $body$
+BEGIN
+    -- Term first: gate.sql.
+    PERFORM FROM metafence.recovery AS r JOIN metafence.term AS t ON t.service = r.service AND t.term = r.term
+      WHERE r.id = p_recovery AND r.scope = 'global' AND r.closed_at IS NULL FOR SHARE OF t;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO metafence.acknowledgement AS a
+           (recovery_id, worker_id, host, port, how, evidence, snapshot, at)
+    VALUES (p_recovery, p_worker_id, p_host, p_port, p_how, p_evidence, p_snapshot, clock_timestamp())
+    ON CONFLICT (recovery_id, worker_id, how) DO UPDATE
+       SET host = excluded.host, port = excluded.port, evidence = excluded.evidence,
+           snapshot = excluded.snapshot, at = excluded.at;
+    RETURN true;
+END
+$body$;
+
+-- The recovery is over without a commit that would show it: the leader says that it runs. p_attempt: the newest
+-- one that was known before the leader was asked. False: it is closed, or another attempt has begun.
+CREATE OR REPLACE FUNCTION metafence.end_recovery(p_recovery bigint, p_attempt bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+AS $body$
+BEGIN
+    PERFORM FROM metafence.recovery AS r
+      WHERE r.id = p_recovery AND r.closed_at IS NULL AND r.attempt IS NOT DISTINCT FROM p_attempt
+        FOR UPDATE;
+    RETURN FOUND AND metafence.close_recovery(p_recovery, 'running');
+END
+$body$;
+
+-- The newest removals that met an open recovery and passed, newest first.
+CREATE OR REPLACE FUNCTION metafence.purged(p_limit integer)
+RETURNS TABLE (id bigint, age_ms bigint, recovery_id bigint, term bigint, outcome text, table_count integer,
+               tables text, missing text, held_ms bigint)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+    SELECT p.id, (extract(epoch FROM clock_timestamp() - p.at) * 1000)::bigint, p.recovery_id, p.term, p.outcome,
+           p.table_count, array_to_string(p.table_ids, ' '), p.missing, p.held_ms
+      FROM metafence.purge AS p ORDER BY p.id DESC LIMIT p_limit
+$body$;
