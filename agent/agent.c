@@ -13,6 +13,8 @@
 
 #define NOTIFY_SPACING_NS (50 * NS_PER_MS)
 #define CONTROL_RETRY_NS  NS_PER_SEC
+#define CALM_NS           (5 * NS_PER_SEC)
+#define TURN_AGAIN_NS     NS_PER_SEC // a decision at least so often, also with a poll of an hour
 
 // --- reads ---
 
@@ -24,6 +26,10 @@ static void on_read(const struct election_read *read, void *arg)
 
     executor->is_reading = false;
     agent->reporter.counters.reads += is_answer;
+    if (is_answer) {
+        prom_observe(&agent->metrics.query, instant_since(read->received_at, read->sent_at));
+        report_answer(agent, instant_since(read->received_at, read->sent_at));
+    }
     agent->reporter.counters.reads_failed += !is_answer;
     (void)snprintf(agent->database_error, sizeof(agent->database_error), "%s",
                    read->status == ELECTION_STANDBY   ? "this is a standby"
@@ -51,6 +57,12 @@ void agent_read(struct agent *agent)
     executor->is_reading = election_read(agent->election, executor->read_tag, on_read, agent);
 }
 
+static void arm_poll(struct agent *agent, int64_t after_ns)
+{
+    agent->poll_due = instant_add(clock_now(), after_ns);
+    loop_timer_arm(agent->poll, after_ns);
+}
+
 static void read_notified(struct agent *agent, struct instant now)
 {
     agent->is_notified = false;
@@ -65,7 +77,8 @@ static void on_poll(void *arg)
     struct instant now = clock_now();
     int64_t quiet_ns = instant_since(now, agent->executor.sent_at);
 
-    loop_timer_arm(agent->poll, agent->config.core.poll_ns);
+    prom_observe(&agent->metrics.lag, instant_since(now, agent->poll_due));
+    arm_poll(agent, agent->config.core.poll_ns);
     if (agent->is_notified)
         read_notified(agent, now);
     // Answered reads make turns; while they are not answered, the poll does.
@@ -76,7 +89,15 @@ static void on_poll(void *arg)
 
 static void on_pg_up(void *arg)
 {
-    agent_read(arg);
+    struct agent *agent = arg;
+    bool is_pooled = pg_is_pooled(agent->pg);
+
+    if (is_pooled && !agent->is_pooled)
+        log_warn("Postgres is reached through a pooler: polls alone, no notifications",
+                 kv_str("fix", "point postgres.host at the server, or name the schema in "
+                               "election.leaderTable, as other clients may set search_path"));
+    agent->is_pooled = is_pooled;
+    agent_read(agent);
 }
 
 static void on_pg_down(const struct pg_fault *fault, void *arg)
@@ -88,22 +109,33 @@ static void on_pg_down(const struct pg_fault *fault, void *arg)
         agent_feed(agent);
 }
 
-// Any session may notify, as often as it likes: the first is answered by a read at once, what
-// comes soon after it by one read for all.
-static void on_pg_notify(const char *payload, void *arg)
+// Any session may notify and anybody may probe, as often as they like: the first is answered by
+// a read at once, what comes soon after it by one read for all.
+static void want_fresh_read(struct agent *agent)
 {
-    struct agent *agent = arg;
     struct instant now = clock_now();
     int64_t wait_ns = instant_since(instant_add(agent->notified_at, NOTIFY_SPACING_NS), now);
 
-    (void)payload; // only a hint to look: what counts is what is read
-    agent->reporter.counters.notifications++;
     if (wait_ns <= 0) {
         read_notified(agent, now);
     } else if (!agent->is_notified) {
         agent->is_notified = true;
-        loop_timer_arm(agent->poll, wait_ns);
+        arm_poll(agent, wait_ns);
     }
+}
+
+static void on_pg_notify(const char *payload, void *arg)
+{
+    struct agent *agent = arg;
+
+    (void)payload; // only a hint to look: what counts is what is read
+    agent->reporter.counters.notifications++;
+    want_fresh_read(agent);
+}
+
+void agent_probe(struct agent *agent)
+{
+    want_fresh_read(agent);
 }
 
 static const struct pg_ops pg_ops = {on_pg_up, on_pg_down, on_pg_notify};
@@ -123,11 +155,14 @@ static void take_over_orders(struct agent *agent, const struct fence_status *sta
 static void on_fence_status(const struct fence_status *status, void *arg)
 {
     struct agent *agent = arg;
+    bool is_new_count = observe_is_new_count(&agent->facts, status);
 
     agent->reporter.counters.statuses++;
     take_over_orders(agent, status);
     if (observe_fence_status(&agent->facts, status, clock_now()))
         agent_feed(agent);
+    if (is_new_count)
+        execute_forget_count(agent);
 }
 
 static void on_fence_up(void *arg)
@@ -159,13 +194,16 @@ static void on_fence_garbage(const struct err *err, void *arg)
 static const struct fencelink_ops fence_ops = {on_fence_status, on_fence_down, on_fence_up,
                                                on_fence_garbage};
 
+static void on_methods(void *arg)
+{
+    agent_feed(arg);
+}
+
 static void on_rpc(const struct grpc_result *result, void *arg)
 {
     struct agent *agent = arg;
 
     execute_rpc_done(agent, result);
-    if (result->answer == GRPC_LEADING)
-        agent->is_trimmed = false; // the last call for this incarnation: curl's pages are idle
 }
 
 // --- turns ---
@@ -178,13 +216,27 @@ static void stop_if_meta_is_gone(struct agent *agent)
         loop_stop(agent->loop);
 }
 
-// Connected and read for the first time: what the start needed is needed no more.
-static void trim_once(struct agent *agent)
+static void on_calm(void *arg)
 {
-    if (agent->is_trimmed || agent->facts.database.state != DATABASE_ANSWERS)
-        return;
-    agent->is_trimmed = true;
+    (void)arg;
     trim_code_pages();
+}
+
+// What a start, a change of roles or an outage needed is not needed in the long calm after it.
+static void trim_when_calm(struct agent *agent)
+{
+    if (agent->history.count == agent->history_seen)
+        return;
+    agent->history_seen = agent->history.count;
+    loop_timer_arm(agent->calm, CALM_NS);
+}
+
+// Polls make the turns that keep metafence-run told of us, and liveness true. Rare ones don't.
+static struct instant next_pulse(const struct agent *agent)
+{
+    return agent->config.core.poll_ns <= TURN_AGAIN_NS
+               ? INSTANT_NEVER
+               : instant_add(agent->facts.now, TURN_AGAIN_NS);
 }
 
 static void on_turn(void *arg)
@@ -196,12 +248,19 @@ static void on_turn(void *arg)
         return;
     agent->turn_due = false;
     observe_time(&agent->facts, &agent->clock, clock_now(), clock_monotonic());
+    methods_look(&agent->methods, &agent->facts);
+    agent->facts.methods.kubelet = agent->kube != NULL;
+    agent->facts.methods.delete_pod =
+        agent->config.fence_delete_pod && kube_can_delete_pod(agent->kube);
     decide(&agent->config.core, &agent->facts, &agent->memory, &agent->plan);
     again = execute_plan(agent);
     report_turn(agent);
+    workers_turn(agent->workers);
+    metrics_turn(&agent->metrics, &agent->facts, &agent->plan);
+    again = instant_min(again, next_pulse(agent));
     loop_deadline_set(agent->wake, instant_min(agent->plan.wake_at, again));
     stop_if_meta_is_gone(agent);
-    trim_once(agent);
+    trim_when_calm(agent);
 }
 
 static void on_wake(struct instant deadline, void *arg)
@@ -229,11 +288,6 @@ static void on_signal(int signo, void *arg)
 
 // --- the control socket ---
 
-static void keep_reason(char *to, const struct control_request *request)
-{
-    memcpy(to, request->reason, CONTROL_REASON_SIZE);
-}
-
 static void on_request(const struct control_request *request, struct buf *answer, void *arg)
 {
     struct agent *agent = arg;
@@ -241,25 +295,31 @@ static void on_request(const struct control_request *request, struct buf *answer
 
     switch (request->command) {
     case CONTROL_STATUS: status_json(agent, answer); return;
+    case CONTROL_RECONCILE: workers_order(agent->workers, request->is_dry, answer); return;
+    case CONTROL_REPORT: workers_report_json(agent->workers, answer); return;
     case CONTROL_FENCE:
         orders->manual_fence = true;
         agent->has_manual = true;
-        keep_reason(agent->manual_reason, request);
+        memcpy(agent->manual_reason, request->reason, CONTROL_REASON_SIZE);
+        kube_mirror_fence(agent->kube, request->reason);
         break;
     case CONTROL_UNFENCE:
         orders->manual_fence = false;
         agent->has_manual = true;
         agent->manual_reason[0] = '\0';
+        kube_mirror_fence(agent->kube, NULL);
         break;
     case CONTROL_PAUSE:
         orders->pause_end = instant_add(clock_now(), request->pause_ns);
         agent->has_pause = true;
-        keep_reason(agent->pause_reason, request);
+        memcpy(agent->pause_reason, request->reason, CONTROL_REASON_SIZE);
+        kube_mirror_pause(agent->kube);
         break;
     case CONTROL_RESUME:
         orders->pause_end = (struct instant){0};
         agent->has_pause = true;
         agent->pause_reason[0] = '\0';
+        kube_mirror_pause(agent->kube);
         break;
     }
     log_warn("ordered", kv_str("command", control_command_name(request->command)),
@@ -267,6 +327,7 @@ static void on_request(const struct control_request *request, struct buf *answer
              kv_dur("for", request->pause_ns));
     history_add(&agent->history, &agent->facts, &agent->memory,
                 control_command_name(request->command), request->reason);
+    kube_keep_order(agent, request->command);
     agent_feed(agent);
     buf_puts(answer, "{\"ok\":true}");
 }
@@ -346,6 +407,7 @@ static int open_parts(struct agent *agent, struct err *err)
         .on_result = on_rpc,
         .arg = agent,
     };
+    const struct methods_config methods = {&agent->config, &fence_ops, on_methods, agent};
     static const int signos[] = {SIGTERM, SIGINT};
 
     if (loop_new(&agent->loop, err) < 0 ||
@@ -360,9 +422,12 @@ static int open_parts(struct agent *agent, struct err *err)
             return -1;
     }
     agent->poll = loop_timer_new(agent->loop, on_poll, agent);
+    agent->calm = loop_timer_new(agent->loop, on_calm, agent);
     agent->grpc = grpc_client_new(agent->loop, &grpc);
-    agent->fence = fencelink_new(agent->loop, agent->config.fence_socket, &fence_ops, agent);
+    methods_open(&agent->methods, agent->loop, &methods);
     loop_on_turn(agent->loop, on_turn, agent);
+    agent->install = install_new(agent->loop, agent->config.metafence_run);
+    agent->http = http_new(agent);
     return 0;
 }
 
@@ -372,7 +437,10 @@ int agent_new(const struct agent_start *start, struct agent **ret_agent, struct 
 
     if (!agent)
         abort();
+    agent->executor.unguarded = agent->reporter.unguarded = -1;
     agent->config = *start->config;
+    metrics_init(&agent->metrics);
+    agent->clock.monotonic = clock_monotonic(); // until the first decision
     agent->password = start->password;
     agent->is_last_good = start->is_last_good;
     (void)snprintf(agent->config_error, sizeof(agent->config_error), "%s", start->config_error);
@@ -381,6 +449,8 @@ int agent_new(const struct agent_start *start, struct agent **ret_agent, struct 
         agent_free(agent);
         return -1;
     }
+    agent->kube = kube_new(agent);
+    agent->workers = workers_new(agent);
     *ret_agent = agent;
     return 0;
 }
@@ -389,12 +459,17 @@ void agent_free(struct agent *agent)
 {
     if (!agent)
         return;
+    workers_free(agent->workers);
+    kube_free(agent->kube);
+    http_free(agent->http);
+    install_free(agent->install);
     pg_free(agent->pg);
     election_free(agent->election);
     resolver_free(agent->resolver);
-    fencelink_free(agent->fence);
+    methods_close(&agent->methods);
     grpc_client_free(agent->grpc);
     loop_timer_free(agent->poll);
+    loop_timer_free(agent->calm);
     loop_timer_free(agent->control_retry);
     for (size_t i = 0; i < sizeof(agent->signals) / sizeof(agent->signals[0]); i++)
         loop_signal_free(agent->signals[i]);
@@ -411,7 +486,7 @@ int agent_run(struct agent *agent)
 {
     struct err err = {0};
 
-    loop_timer_arm(agent->poll, 0);
+    arm_poll(agent, 0);
     agent_feed(agent);
     if (loop_run(agent->loop, &err) < 0) {
         log_error("the loop ended", kv_err(&err));

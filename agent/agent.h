@@ -10,12 +10,17 @@
 #include "agent/config.h"
 #include "agent/control.h"
 #include "agent/execute.h"
-#include "agent/fencelink.h"
 #include "agent/grpc/client.h"
 #include "agent/history.h"
+#include "agent/http.h"
+#include "agent/install.h"
+#include "agent/kube/kube.h"
+#include "agent/methods.h"
+#include "agent/metrics.h"
 #include "agent/observe.h"
 #include "agent/pg/election.h"
 #include "agent/report.h"
+#include "agent/workers/workers.h"
 #include "base/loop.h"
 
 struct agent {
@@ -34,10 +39,16 @@ struct agent {
     struct election_config election_config;
     struct election *election;
     struct grpc_client *grpc;
-    struct fencelink *fence;
+    struct methods methods;
+    struct kube *kube;       // NULL: no Kubernetes
+    struct workers *workers; // NULL: reconcile.mode is off
     struct control *control;
     struct loop_timer *control_retry; // armed while there is no control socket
+    struct http *http;                // NULL: none is wanted
+    struct install *install;          // same
     struct loop_timer *poll;
+    struct instant poll_due; // when it was to run
+    struct loop_timer *calm; // armed since the last thing that happened
     struct loop_deadline *wake;
     struct loop_signal *signals[2];
 
@@ -49,14 +60,16 @@ struct agent {
     // A status came since our own start, and what an earlier agent left there was taken over;
     // or an operator has told us first.
     bool has_manual, has_pause;
-    struct instant notified_at; // when a notification last began a read
+    struct instant notified_at; // when a notification or a probe last began a read
     bool is_notified;           // others came since: the next poll, brought forward, is theirs
     bool is_stopping;           // TERM came: exit when meta is gone
-    bool is_trimmed;            // trim_code_pages was called
+    bool is_pooled;             // said: Postgres is reached through a pooler
 
     struct executor executor;
     struct reporter reporter;
     struct history history;
+    uint64_t history_seen; // entries of it before the timer `calm` was armed last
+    struct metrics metrics;
     char manual_reason[CONTROL_REASON_SIZE];
     char pause_reason[CONTROL_REASON_SIZE];
     char database_error[256]; // of the last failed read or connection, or what a good read
@@ -87,3 +100,6 @@ static inline void agent_feed(struct agent *agent)
 
 // Starts a read now unless one is under way. Called by polls, notifications and the executor.
 void agent_read(struct agent *agent);
+
+// A readiness probe came: a fresh read, at once or, when many come, for all of them together.
+void agent_probe(struct agent *agent);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "agent/core/decide.h"
+#include "agent/reconcile/verdict.h"
 #include "base/err.h"
 
 struct buf;
@@ -19,7 +20,7 @@ struct buf;
 #define CONFIG_PATH_SIZE   1024
 #define CONFIG_SOCKET_SIZE 108 // sun_path
 #define CONFIG_NAME_SIZE   64  // Postgres cuts identifiers at 63 bytes
-#define CONFIG_OPTIONS_MAX 48
+#define CONFIG_OPTIONS_MAX 64
 
 enum config_source {
     CONFIG_FROM_DEFAULT = 0,
@@ -44,15 +45,54 @@ struct config_election {
     char member_table[2 * CONFIG_NAME_SIZE];
 };
 
+enum kubernetes_enabled { KUBERNETES_AUTO = 0, KUBERNETES_ON, KUBERNETES_OFF };
+enum on_conflict { ON_CONFLICT_YIELD = 0, ON_CONFLICT_OBSERVE };
+
+struct config_kubernetes {
+    enum kubernetes_enabled enabled;
+    char server[256];
+    char name_space[64];
+    char token_file[CONFIG_PATH_SIZE];
+    char ca_file[CONFIG_PATH_SIZE];
+    char role_label[318]; // prefix (253), slash, name (63)
+    enum on_conflict on_conflict;
+    int64_t resync_ns;
+    int64_t timeout_ns;
+    bool events;
+};
+
+// Keeping the worker rows true to the endpoints that live.
+struct config_reconcile {
+    enum reconcile_mode mode;
+    char worker_selector[512];
+    int64_t interval_ns;
+    int64_t confirm_after_ns;
+    int64_t max_percent; // of a type, in one pass
+    int64_t starting_grace_ns;
+    int64_t recover_timeout_ns;
+};
+
+enum fence_method_choice { FENCE_BY_SHIM = 0, FENCE_BY_PIDFD };
+
 struct config {
     struct core_config core;
     char pod_uid[64];
     char pod_name[254];
     struct config_postgres postgres;
     struct config_election election;
+    struct config_kubernetes kubernetes;
+    struct config_reconcile reconcile;
+    enum fence_method_choice fence_method;
+    char fence_command[CONFIG_NAME_SIZE];
+    char metafence_run[CONFIG_PATH_SIZE];
+    bool fence_delete_pod;
+    char http_address[64];
+    int64_t http_port;
     char fence_socket[CONFIG_SOCKET_SIZE];
     char control_socket[CONFIG_SOCKET_SIZE];
     int64_t meta_service_port;
+    int64_t meta_metrics_port;
+    int64_t meta_dashboard_port;
     bool notify;
     char log_level[8];
     // Where each option's value came from, in the order of the table; line is 0 unless from a
@@ -81,8 +121,9 @@ void config_defaults(struct config *ret);
 
 // Parses and checks everything, including core_config_check. On success *ret is wholly
 // overwritten. On failure *ret holds what could be understood before and after the mistake,
-// over the defaults: only the two socket paths of it may be used. Errors: INVALID,
-// "FILE:line:column: key: what is wrong, the fix".
+// over the defaults: only where to listen (control, HTTP), where metafence-run is and where its
+// copy goes may be used of it. Errors: INVALID, "FILE:line:column: key: what is wrong, the
+// fix".
 must_check int config_parse(const struct config_input *input, struct config *ret,
                             struct err *err);
 
@@ -90,7 +131,8 @@ must_check int config_parse(const struct config_input *input, struct config *ret
 // DENIED (missing or unreadable). Blocks for as long as the disk does; called at start only.
 must_check int config_read_file(const char *path, struct buf *ret_bytes, struct err *err);
 
-// config_read_file and config_parse with the process environment.
+// config_read_file and config_parse with the process environment, which holds without a file,
+// too.
 must_check int config_load(const char *path, struct config *ret, struct err *err);
 
 // What `config show` prints: valid YAML, each line with its value's origin, never a secret.
@@ -100,3 +142,5 @@ void config_show_yaml(const struct config *config, bool password_in_env, struct 
 void config_show_json(const struct config *config, bool password_in_env, struct buf *out);
 // All options with type, default and meaning, for `config options`.
 void config_describe(struct buf *out);
+// The same as a JSON array of {"key", "type", "default", "required", "environment", "doc"}.
+void config_describe_json(struct buf *out);

@@ -12,6 +12,8 @@
 #define S  NS_PER_SEC
 #define H  (INT64_C(3600) * NS_PER_SEC)
 
+#define SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount"
+
 #define AT(field) offsetof(struct config, field), sizeof(((struct config *)0)->field)
 
 // clang-format off
@@ -60,10 +62,10 @@ const struct config_option config_options[] = {
          election.leader_table, "table with the election row"),
     TEXT("election.memberTable", OPTION_REQUIRED | OPTION_TABLE, "election_member", NULL,
          election.member_table, "table with the members"),
-    DURATION("election.ttl", "30s", 1 * S, 1 * H, core.ttl_ns,
+    DURATION("election.ttl", "30s", 1 * S, 24 * H, core.ttl_ns,
              "meta_leader_lease_secs of the metas: must be the same number"),
 
-    DURATION("timing.poll", "250ms", 10 * MS, 60 * S, core.poll_ns, "between two reads"),
+    DURATION("timing.poll", "250ms", 10 * MS, 1 * H, core.poll_ns, "between two reads"),
     DURATION("timing.renewGap", "3s", 100 * MS, 60 * S, core.renew_gap_ns,
              "longest pause between two renewals of a healthy leader"),
     DURATION("timing.margin", "2s", 10 * MS, 60 * S, core.margin_ns,
@@ -77,11 +79,71 @@ const struct config_option config_options[] = {
     DURATION("timing.promoteAfter", "10m", 1 * S, 24 * H, core.promote_after_ns,
              "longest promotion"),
 
+    DURATION("timing.confirmAfter", "30s", 1 * S, 1 * H, core.confirm_after_ns,
+             "a meta that has to be dead and is not is then fenced by deleting its pod"),
+
+    {"fence.method", OPTION_CHOICE, 0, "shim", 0, 0, "shim|pidfd", NULL, AT(fence_method),
+     "shim: metafence-run is meta's parent; pidfd: the weaker way, in a shared PID namespace"},
+    TEXT("fence.command", OPTION_REQUIRED, "meta-node", NULL, fence_command,
+         "pidfd: the argument by which a process is known as meta"),
+    TEXT("fence.metafenceRun", OPTION_ABSOLUTE, NULL, "METAFENCE_RUN", metafence_run,
+         "where to put a copy of metafence-run for meta's container; empty: nowhere"),
+    {"fence.deletePod", OPTION_BOOL, 0, "true", 0, 0, NULL, NULL, AT(fence_delete_pod),
+     "the last method: delete the own pod through the Kubernetes API"},
     TEXT("fence.socket", OPTION_REQUIRED | OPTION_ABSOLUTE, "/run/metafence/fence.sock", NULL,
          fence_socket, "where metafence-run listens"),
     NUMBER("meta.servicePort", "5690", 1, 65535, meta_service_port, "meta's gRPC port in this pod"),
+    NUMBER("meta.metricsPort", "1250", 1, 65535, meta_metrics_port,
+           "pidfd: meta's port for metrics, which only a leader opens"),
+    NUMBER("meta.dashboardPort", "5691", 1, 65535, meta_dashboard_port,
+           "pidfd: meta's port for the dashboard, which only a leader opens"),
     TEXT("control.socket", OPTION_REQUIRED | OPTION_ABSOLUTE, "/run/metafence/agent.sock", NULL,
          control_socket, "where the agent answers the command line"),
+
+    TEXT("http.address", OPTION_NO_SPACE, NULL, NULL, http_address,
+         "where probes and metrics are served; empty: all addresses"),
+    {"http.port", OPTION_NUMBER, 0, "9690", 0, 65535, NULL, "METAFENCE_HTTP_PORT", AT(http_port),
+     "its port; 0 serves none"},
+
+    {"kubernetes.enabled", OPTION_CHOICE, 0, "auto", 0, 0, "auto|on|off", NULL,
+     AT(kubernetes.enabled), "auto: on in a pod with a service account"},
+    TEXT("kubernetes.server", OPTION_NO_SPACE, NULL, NULL, kubernetes.server,
+         "URL of the API server; empty: as the pod's environment says"),
+    TEXT("kubernetes.namespace", OPTION_NO_SPACE, NULL, "POD_NAMESPACE", kubernetes.name_space,
+         "of the own pod; empty: the service account's"),
+    TEXT("kubernetes.tokenFile", OPTION_ABSOLUTE, SERVICE_ACCOUNT "/token", NULL,
+         kubernetes.token_file, "bearer token, read again when it is rotated"),
+    TEXT("kubernetes.caFile", OPTION_ABSOLUTE, SERVICE_ACCOUNT "/ca.crt", NULL, kubernetes.ca_file,
+         "certificates of the authorities that may sign the API server's"),
+    TEXT("kubernetes.roleLabel", OPTION_NO_SPACE, "risingwave/meta-role", NULL,
+         kubernetes.role_label, "second label for the role, besides metafence.io/role; empty: none"),
+    {"kubernetes.onConflict", OPTION_CHOICE, 0, "yield", 0, 0, "yield|observe", NULL,
+     AT(kubernetes.on_conflict),
+     "yield: leave roleLabel to another writer of it; observe: never write it"},
+    DURATION("kubernetes.resync", "5m", 1 * S, 24 * H, kubernetes.resync_ns,
+             "labels are compared and repaired so often without a change"),
+    DURATION("kubernetes.requestTimeout", "5s", 100 * MS, 60 * S, kubernetes.timeout_ns,
+             "for one request"),
+    {"kubernetes.events", OPTION_BOOL, 0, "true", 0, 0, NULL, NULL, AT(kubernetes.events),
+     "write events about the own pod"},
+
+    {"reconcile.mode", OPTION_CHOICE, 0, "enforce", 0, 0, "off|observe|enforce", NULL,
+     AT(reconcile.mode),
+     "enforce: the leader's agent removes the rows of workers that are proven gone and mends a leader"
+     " whose memory differs; observe: it only says what it would do"},
+    TEXT("reconcile.workerSelector", OPTION_REQUIRED,
+         "risingwave/component in (compute,frontend,compactor,standalone)", NULL,
+         reconcile.worker_selector, "label selector of the workers' pods in the own namespace"),
+    DURATION("reconcile.interval", "10s", 100 * MS, 1 * H, reconcile.interval_ns,
+             "between two comparisons of the worker rows with the pods"),
+    DURATION("reconcile.confirmAfter", "30s", 100 * MS, 1 * H, reconcile.confirm_after_ns,
+             "two complete looks so far apart must agree that a worker is gone"),
+    NUMBER("reconcile.maxPercent", "10", 1, 100, reconcile.max_percent,
+           "of the rows of a type that one pass may remove, at least one"),
+    DURATION("reconcile.startingGrace", "2m", 1 * S, 1 * H, reconcile.starting_grace_ns,
+             "a row in status STARTING is left alone for so long"),
+    DURATION("reconcile.recoverTimeout", "60s", 1 * S, 1 * H, reconcile.recover_timeout_ns,
+             "how long the answer of a recovery is waited for"),
 };
 // clang-format on
 

@@ -159,3 +159,32 @@ void config_describe(struct buf *out)
         buf_printf(out, ")\n    %s\n", option->doc);
     }
 }
+
+static void put_member(struct buf *out, const char *name, const char *value)
+{
+    buf_printf(out, ",\"%s\":", name);
+    buf_put_json(out, value);
+}
+
+void config_describe_json(struct buf *out)
+{
+    for (size_t i = 0; i < config_option_count; i++) {
+        const struct config_option *option = &config_options[i];
+        struct buf type = {0};
+
+        put_type(option, &type);
+        buf_puts(out, i ? ",{\"key\":" : "[{\"key\":");
+        buf_put_json(out, option->key);
+        put_member(out, "type", buf_str(&type));
+        if (option->fallback)
+            put_member(out, "default", option->fallback);
+        buf_printf(out, ",\"required\":%s",
+                   (option->flags & OPTION_REQUIRED) && !option->fallback ? "true" : "false");
+        if (option->env)
+            put_member(out, "environment", option->env);
+        put_member(out, "doc", option->doc);
+        buf_putc(out, '}');
+        buf_done(&type);
+    }
+    buf_putc(out, ']');
+}

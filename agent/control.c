@@ -21,7 +21,8 @@ struct control {
     struct buf answer;
 };
 
-static const char *const command_names[] = {"status", "fence", "unfence", "pause", "resume"};
+static const char *const command_names[] = {"status", "fence",     "unfence", "pause",
+                                            "resume", "reconcile", "report"};
 #define COMMAND_COUNT (sizeof(command_names) / sizeof(command_names[0]))
 
 const char *control_command_name(enum control_command command)
@@ -40,7 +41,8 @@ static int take_command(const cJSON *item, struct control_request *request, stru
         }
     }
     return err_set(err, ERR_INVALID, 0,
-                   "unknown command: use status, fence, unfence, pause or resume");
+                   "unknown command: use status, fence, unfence, pause, resume, reconcile or "
+                   "report");
 }
 
 static int take_reason(const cJSON *item, struct control_request *request, struct err *err)
@@ -73,6 +75,14 @@ static int take_pause(const cJSON *item, struct control_request *request, struct
     return 0;
 }
 
+static int take_dry(const cJSON *item, struct control_request *request, struct err *err)
+{
+    if (!cJSON_IsBool(item))
+        return err_set(err, ERR_INVALID, 0, "\"dry\" must be true or false");
+    request->is_dry = cJSON_IsTrue(item);
+    return 0;
+}
+
 static int take_member(const cJSON *item, struct control_request *request, struct err *err)
 {
     if (strcmp(item->string, "cmd") == 0)
@@ -81,7 +91,10 @@ static int take_member(const cJSON *item, struct control_request *request, struc
         return take_reason(item, request, err);
     if (strcmp(item->string, "for") == 0)
         return take_pause(item, request, err);
-    return err_set(err, ERR_INVALID, 0, "unknown member: only cmd, reason and for are known");
+    if (strcmp(item->string, "dry") == 0)
+        return take_dry(item, request, err);
+    return err_set(err, ERR_INVALID, 0,
+                   "unknown member: only cmd, reason, for and dry are known");
 }
 
 static int take_object(const cJSON *object, struct control_request *request, struct err *err)
@@ -104,6 +117,8 @@ static int take_object(const cJSON *object, struct control_request *request, str
         return err_set(err, ERR_INVALID, 0, "\"cmd\" is missing");
     if (request->command == CONTROL_PAUSE && request->pause_ns == 0)
         return err_set(err, ERR_INVALID, 0, "pause needs \"for\", like \"for\":\"30m\"");
+    if (request->command != CONTROL_RECONCILE && request->is_dry)
+        return err_set(err, ERR_INVALID, 0, "\"dry\" belongs to reconcile alone");
     if (request->command != CONTROL_PAUSE && request->pause_ns != 0)
         return err_set(err, ERR_INVALID, 0, "\"for\" belongs to pause alone");
     return 0;

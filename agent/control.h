@@ -4,6 +4,7 @@
 // and gets one JSON object a line back. Only root and the agent's own user are let in. Parsing
 // is a pure function.
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -23,19 +24,23 @@ enum control_command {
     CONTROL_UNFENCE,
     CONTROL_PAUSE,
     CONTROL_RESUME,
+    CONTROL_RECONCILE, // a pass now
+    CONTROL_REPORT,    // what the last pass has found
 };
 
 struct control_request {
     enum control_command command;
     char reason[CONTROL_REASON_SIZE]; // printable, "" when none was given
     int64_t pause_ns;                 // for CONTROL_PAUSE
+    bool is_dry;                      // for CONTROL_RECONCILE
     uid_t peer_uid;
 };
 
 const char *control_command_name(enum control_command command);
 
-// {"cmd":"status"|"fence"|"unfence"|"pause"|"resume", "reason":"…", "for":"30m"}; "for" belongs
-// to pause alone, which needs it. Unknown members are refused: a typo must not turn into
+// {"cmd":"status"|"fence"|"unfence"|"pause"|"resume"|"reconcile"|"report", "reason":"…",
+// "for":"30m", "dry":true}; "for" belongs to pause alone, which needs it, and "dry" to
+// reconcile. Unknown members are refused: a typo must not turn into
 // something else. Errors: INVALID, saying what is wrong and how to write it.
 must_check int control_parse(const char *line, size_t len, struct control_request *ret,
                              struct err *err);

@@ -4,10 +4,15 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "base/log.h"
 
 #define SESSIONS_AGAIN_NS (20 * NS_PER_MS) // ended sessions need a moment to vanish
 #define SESSIONS_QUICK    10
 #define DENIED_AGAIN_NS   (10 * NS_PER_SEC)
+#define GUARD_NEXT_NS     (200 * NS_PER_MS)
+#define GUARD_AGAIN_NS    (5 * NS_PER_SEC)
+#define GUARD_IDLE_NS     (60 * NS_PER_SEC)
+#define ORDER_AGAIN_NS    NS_PER_SEC
 
 static bool is_due(const struct execute_job *job, uint64_t incarnation, struct instant now)
 {
@@ -59,12 +64,14 @@ static void send_order(struct agent *agent)
     struct executor *executor = &agent->executor;
     struct fence_order order = agent->plan.order;
     int64_t quiet_ns = instant_since(agent->facts.now, executor->sent_at);
+    int64_t poll_ns = agent->config.core.poll_ns;
 
-    // Also without news at least once a poll: metafence-run sees by it that we are here.
-    if (executor->sent_at.ns != 0 && quiet_ns < agent->config.core.poll_ns &&
+    // Also without news once a poll, at least once a second: metafence-run sees by it that we
+    // are here.
+    if (executor->sent_at.ns != 0 && quiet_ns < poll_ns && quiet_ns < ORDER_AGAIN_NS &&
         memcmp(&order, &executor->sent, sizeof(order)) == 0)
         return;
-    if (!fencelink_send(agent->fence, &order))
+    if (!methods_send(&agent->methods, &order))
         return;
     executor->sent = order;
     executor->sent_at = agent->facts.now;
@@ -74,6 +81,21 @@ static void send_order(struct agent *agent)
 void execute_forget_order(struct executor *executor)
 {
     executor->sent_at = (struct instant){0};
+}
+
+void execute_forget_count(struct agent *agent)
+{
+    struct executor *executor = &agent->executor;
+
+    log_warn("metafence-run has lost its state and counts anew",
+             kv_int("incarnation", (int64_t)agent->facts.fence.status.incarnation),
+             kv_str("tag", agent->facts.fence.status.tag));
+    executor->sessions.incarnation = executor->death.incarnation = 0;
+    executor->phantom.incarnation = executor->guard.incarnation = 0;
+    executor->rpc_incarnation = 0;
+    agent->facts.cleanup = (struct cleanup_fact){0};
+    agent->facts.rpc = (struct rpc_fact){0};
+    methods_forget(&agent->methods);
 }
 
 // --- reads ---
@@ -142,7 +164,7 @@ static void on_sessions(int64_t count, const struct pg_fault *fault, void *arg)
 static struct instant end_sessions(struct agent *agent)
 {
     struct execute_job *job = &agent->executor.sessions;
-    uint64_t incarnation = agent->facts.fence.status.last_death.incarnation;
+    uint64_t incarnation = agent->plan.dead_incarnation;
     struct err err = {0};
 
     if (!is_due(job, incarnation, agent->facts.now))
@@ -170,19 +192,19 @@ static void on_death_recorded(int64_t count, const struct pg_fault *fault, void 
 
 static struct instant record_death(struct agent *agent)
 {
-    const struct fence_death *last = &agent->facts.fence.status.last_death;
+    const struct plan *plan = &agent->plan;
     struct execute_job *job = &agent->executor.death;
     struct election_death death = {
-        .tag = agent->plan.dead_tag,
+        .tag = plan->dead_tag,
         .id = agent->config.core.id,
-        .method = last->reason == FENCE_REASON_NONE ? "exit" : "permit",
-        .reason = fence_reason_name((enum fence_reason)last->reason),
+        .method = fence_method_word(plan->dead_method),
+        .reason = fence_reason_name(plan->dead_reason),
     };
     struct err err = {0};
 
-    if (!is_due(job, last->incarnation, agent->facts.now))
+    if (!is_due(job, plan->dead_incarnation, agent->facts.now))
         return job->is_busy ? INSTANT_NEVER : job->not_before;
-    begin_job(job, last->incarnation);
+    begin_job(job, plan->dead_incarnation);
     if (election_record_death(agent->election, &death, on_death_recorded, agent, &err) < 0)
         return put_off(agent, job);
     return INSTANT_NEVER;
@@ -206,7 +228,7 @@ static void on_phantom_dropped(int64_t count, const struct pg_fault *fault, void
 static struct instant drop_phantom(struct agent *agent)
 {
     struct execute_job *job = &agent->executor.phantom;
-    uint64_t incarnation = agent->facts.fence.status.last_death.incarnation;
+    uint64_t incarnation = agent->plan.dead_incarnation;
     struct err err = {0};
 
     if (!is_due(job, incarnation, agent->facts.now))
@@ -218,16 +240,52 @@ static struct instant drop_phantom(struct agent *agent)
     return INSTANT_NEVER;
 }
 
+// --- the guard ---
+
+static void on_guarded(int64_t count, const struct pg_fault *fault, void *arg)
+{
+    struct agent *agent = arg;
+    struct executor *executor = &agent->executor;
+    // One table a call: on to the next one at once, but no hurry with one that is locked.
+    bool has_progress = !fault && count > 0 && count != executor->unguarded;
+    int64_t wait_ns = fault ? GUARD_IDLE_NS : has_progress ? GUARD_NEXT_NS : GUARD_AGAIN_NS;
+
+    executor->guard.is_busy = false;
+    executor->guard.not_before = instant_add(clock_now(), wait_ns);
+    if (!fault)
+        executor->unguarded = count;
+    report_guard(agent, fault);
+}
+
+static struct instant complete_guard(struct agent *agent)
+{
+    struct execute_job *job = &agent->executor.guard;
+    uint64_t incarnation = agent->memory.incarnation;
+    struct err err = {0};
+
+    if (!is_due(job, incarnation, agent->facts.now))
+        return job->is_busy ? INSTANT_NEVER : job->not_before;
+    begin_job(job, incarnation);
+    if (election_complete(agent->election, on_guarded, agent, &err) == 0)
+        return INSTANT_NEVER;
+    job->is_busy = false;
+    job->not_before = instant_add(agent->facts.now, GUARD_IDLE_NS);
+    return job->not_before;
+}
+
 static struct instant execute_action(struct agent *agent, enum action_kind kind)
 {
     switch (kind) {
-    case ACTION_LABEL: break; // shown by status; without Kubernetes there is nothing to patch
+    case ACTION_LABEL: kube_label(agent->kube, agent->plan.label); break;
     case ACTION_ORDER: send_order(agent); break;
     case ACTION_READ: want_read(agent); break;
     case ACTION_ASK_STATUS: ask_status(agent); break;
     case ACTION_END_SESSIONS: return end_sessions(agent);
     case ACTION_RECORD_DEATH: return record_death(agent);
     case ACTION_DROP_PHANTOM: return drop_phantom(agent);
+    case ACTION_KILL_PIDFD: methods_kill(&agent->methods, &agent->facts, &agent->plan); break;
+    case ACTION_DELETE_POD: kube_delete_pod(agent->kube); break;
+    case ACTION_COMPLETE_GUARD: return complete_guard(agent);
     }
     return INSTANT_NEVER;
 }

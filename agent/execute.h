@@ -27,6 +27,8 @@ struct executor {
     struct execute_job sessions;
     struct execute_job death;
     struct execute_job phantom;
+    struct execute_job guard;
+    int64_t unguarded;        // tables that were still without the guard; -1: not known
     uint64_t rpc_incarnation; // that the status call under way is about
     bool is_reading;
     bool has_read_wished; // the present ACTION_READ was answered by a read of its own
@@ -41,6 +43,10 @@ struct instant execute_plan(struct agent *agent);
 // The connection to metafence-run is new: the next plan's order is sent whatever was sent
 // before.
 void execute_forget_order(struct executor *executor);
+
+// metafence-run counts its incarnations anew: what is known by their numbers is forgotten, that
+// of requests under way too.
+void execute_forget_count(struct agent *agent);
 
 // The answer to a status call has come.
 void execute_rpc_done(struct agent *agent, const struct grpc_result *result);

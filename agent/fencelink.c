@@ -2,13 +2,18 @@
 #include "agent/fencelink.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define RETRY_NS (100 * NS_PER_MS)
+#include "fence/state.h"
+
+#define RETRY_NS       (100 * NS_PER_MS)
+#define SILENCE_NS     NS_PER_SEC
+#define LAST_WORDS_MAX 16
 
 struct fencelink {
     struct loop *loop;
@@ -18,6 +23,7 @@ struct fencelink {
     int fd; // -1: down
     struct loop_io *io;
     struct loop_timer *retry;
+    struct loop_timer *silence; // armed by a connection, until its first status
     uint64_t seq;
     bool is_proven; // a status came on this connection
     bool was_down_told;
@@ -32,6 +38,7 @@ static void go_down(struct fencelink *link, const struct err *err)
         close(link->fd);
     link->fd = -1;
     link->is_pending = false;
+    loop_timer_stop(link->silence);
     loop_timer_arm(link->retry, RETRY_NS);
     if (link->was_down_told)
         return;
@@ -44,6 +51,7 @@ static void take_status(struct fencelink *link, const struct fence_status *statu
     if (!link->is_proven) {
         link->is_proven = true;
         link->was_down_told = false;
+        loop_timer_stop(link->silence);
         link->ops->on_up(link->arg);
     }
     link->ops->on_status(status, link->arg);
@@ -95,7 +103,18 @@ static int receive(struct fencelink *link, struct err *err)
         link->ops->on_garbage(err, link->arg);
     else
         take_status(link, &status);
-    return 0;
+    return 1;
+}
+
+// What metafence-run said before it ended waits in our queue. Where it left an order of ours
+// unread the kernel tells of that first, once.
+static void take_last_words(struct fencelink *link)
+{
+    struct err ignored = {0};
+    int silences = 0;
+
+    for (int i = 0; i < LAST_WORDS_MAX && silences < 2; i++)
+        silences = receive(link, &ignored) > 0 ? 0 : silences + 1;
 }
 
 static void on_ready(int fd, unsigned events, void *arg)
@@ -109,8 +128,10 @@ static void on_ready(int fd, unsigned events, void *arg)
         r = flush(link, &err);
     if (r == 0)
         r = receive(link, &err);
-    if (r < 0)
+    if (r < 0) {
+        take_last_words(link);
         go_down(link, &err);
+    }
 }
 
 static int open_socket(const char *path, int *ret_fd, struct err *err)
@@ -135,6 +156,26 @@ static int open_socket(const char *path, int *ret_fd, struct err *err)
     return err_set(err, ERR_TRANSIENT, saved, "metafence-run at %.150s: %m", path);
 }
 
+// The kernel takes connections for a stopped process. What it wrote last is what it would say
+// now: it has done nothing since. A file of an earlier boot tells of no process.
+static void on_silence(void *arg)
+{
+    struct fencelink *link = arg;
+    const char *slash = strrchr(link->path, '/');
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
+    struct fence_status status;
+    char boot_id[sizeof(status.boot_id)];
+    struct err err = {0};
+
+    (void)snprintf(path, sizeof(path), "%.*s/state", (int)(slash ? slash - link->path : 0),
+                   link->path);
+    if (state_read(path, &status, &err) < 0)
+        return;
+    state_boot_id(boot_id, sizeof(boot_id));
+    if (strcmp(boot_id, status.boot_id) == 0)
+        link->ops->on_status(&status, link->arg);
+}
+
 static void on_retry(void *arg)
 {
     struct fencelink *link = arg;
@@ -146,6 +187,7 @@ static void on_retry(void *arg)
     }
     link->seq = 0;
     link->is_proven = false;
+    loop_timer_arm(link->silence, SILENCE_NS);
 }
 
 struct fencelink *fencelink_new(struct loop *loop, const char *path,
@@ -158,6 +200,7 @@ struct fencelink *fencelink_new(struct loop *loop, const char *path,
     *link = (struct fencelink){.loop = loop, .path = path, .ops = ops, .arg = arg, .fd = -1};
     link->io = loop_io_new(loop, on_ready, link);
     link->retry = loop_timer_new(loop, on_retry, link);
+    link->silence = loop_timer_new(loop, on_silence, link);
     loop_timer_arm(link->retry, 0);
     return link;
 }
@@ -168,6 +211,7 @@ void fencelink_free(struct fencelink *link)
         return;
     loop_io_free(link->io);
     loop_timer_free(link->retry);
+    loop_timer_free(link->silence);
     if (link->fd >= 0)
         close(link->fd);
     free(link);

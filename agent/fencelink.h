@@ -2,8 +2,9 @@
 #pragma once
 // fencelink: the agent's end of the socket to metafence-run. It connects, connects again when
 // the connection is lost, seals and sends orders, checks statuses. Orders are level-triggered:
-// only the newest one waits for a full socket. Invariant: what `on_status` hands out is whole
-// and in range.
+// only the newest one waits for a full socket. A metafence-run that takes the connection and is
+// silent (stopped, frozen) has its last word in its state file, beside the socket. Invariant:
+// what `on_status` hands out is whole and in range.
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +16,9 @@
 struct fencelink;
 
 struct fencelink_ops {
-    void (*on_status)(const struct fence_status *status, void *arg); // borrowed for the call
+    // Borrowed for the call. Without on_up before it: from the state file, after a second of
+    // silence.
+    void (*on_status)(const struct fence_status *status, void *arg);
     // The connection was lost, or the first try failed. Called once until it has been up again.
     void (*on_down)(const struct err *err, void *arg);
     // The first whole status of a connection has come; on_status follows. A peer that accepts

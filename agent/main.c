@@ -3,10 +3,11 @@
 #include "agent/run.h"
 
 static const char *const config_verbs[] = {"validate", "show", "options", NULL};
+static const char *const completion_verbs[] = {"bash", NULL};
 static const char *const sql_verbs[] = {"install", "uninstall", "print", "status", NULL};
 
 #define TO_AGENT (CLI_OPTION_CONFIG | CLI_OPTION_SOCKET | CLI_OPTION_OUTPUT)
-#define ORDER    (TO_AGENT | CLI_OPTION_REASON | CLI_OPTION_TIMEOUT)
+#define ORDER    (TO_AGENT | CLI_OPTION_REASON | CLI_OPTION_TIMEOUT | CLI_OPTION_DRY_RUN)
 
 static const struct cli_command commands[] = {
     {"agent", CLI_OPTION_CONFIG | CLI_OPTION_SOCKET, NULL, "run the agent beside a meta",
@@ -16,8 +17,12 @@ static const struct cli_command commands[] = {
      "running. After a first TERM it goes on until meta is gone, because a leader needs its\n"
      "permits; a second one ends it at once.",
      run_agent},
-    {"status", TO_AGENT, NULL, "what the agent knows, and what it makes of it", NULL,
-     cli_status},
+    {"status", TO_AGENT | CLI_OPTION_WATCH | CLI_OPTION_TIMEOUT, NULL,
+     "what the agent knows, and what it makes of it", NULL, cli_status},
+    {"history", TO_AGENT | CLI_OPTION_TIMEOUT, NULL,
+     "what the agent did since its start, and why",
+     "The newest last. What it was based on: -o wide. The agent keeps the last 64.",
+     cli_history},
     {"fence", ORDER, NULL, "kill meta, prove it dead, keep it down",
      "Returns when the process is reaped and its sessions are gone from Postgres. Exit status "
      "3\n"
@@ -28,14 +33,30 @@ static const struct cli_command commands[] = {
      "The end of the pause is kept by metafence-run: it comes also without an agent.",
      cli_pause},
     {"resume", ORDER, NULL, "end a pause", NULL, cli_resume},
+    {"reconcile",
+     CLI_OPTION_CONFIG | CLI_OPTION_SOCKET | CLI_OPTION_OUTPUT | CLI_OPTION_DRY_RUN |
+         CLI_OPTION_TIMEOUT,
+     NULL, "compare the worker rows with the pods now, and remove what is proven gone",
+     "Asks the agent beside the leader. Exit status 3 says that something could not be read,\n"
+     "that the brake holds, or that an action was not done: nothing was removed for that.",
+     cli_reconcile},
+    {"doctor", TO_AGENT | CLI_OPTION_TIMEOUT | CLI_OPTION_META_CONFIG, NULL,
+     "check each assumption: configuration, agent, Postgres, pod, rights",
+     "Run it beside a meta, as the agent's user. It changes nothing. Each line is good, a\n"
+     "warning or a failure with its fix; exit status 1 says that something failed.",
+     cli_doctor},
     {"config", CLI_OPTION_CONFIG | CLI_OPTION_OUTPUT, config_verbs,
      "check a configuration, show it as it takes effect, list all options", NULL, cli_config},
-    {"sql", CLI_OPTION_CONFIG | CLI_OPTION_OUTPUT | CLI_OPTION_TIMEOUT | CLI_OPTION_ROLE,
+    {"sql",
+     CLI_OPTION_CONFIG | CLI_OPTION_OUTPUT | CLI_OPTION_TIMEOUT | CLI_OPTION_ROLE |
+         CLI_OPTION_GUARD | CLI_OPTION_RECOVERY | CLI_OPTION_DRY_RUN,
      sql_verbs, "install, remove, print or check what metafence needs in Postgres",
      "Connects as the configuration says. To install, that must be the metas' own role (with\n"
      "CREATE on the database) or a superuser. After an uninstall a new installation counts\n"
      "the terms from 1 again, which costs the leader a restart.",
      cli_sql},
+    {"completion", 0, completion_verbs, "print what a shell needs to complete commands",
+     "source <(metafence completion bash)", cli_completion},
     {"version", CLI_OPTION_OUTPUT, NULL, "versions of the program and its libraries", NULL,
      cli_version},
     {0},

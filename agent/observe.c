@@ -131,6 +131,15 @@ bool observe_fence_status(struct facts *facts, const struct fence_status *status
     return is_news;
 }
 
+bool observe_is_new_count(const struct facts *facts, const struct fence_status *status)
+{
+    const struct fence_status *last = &facts->fence.status;
+
+    if (status->incarnation != last->incarnation)
+        return status->incarnation < last->incarnation;
+    return last->tag[0] && status->tag[0] && strcmp(last->tag, status->tag) != 0;
+}
+
 bool observe_fence_down(struct facts *facts)
 {
     bool was_known = facts->fence.known;

@@ -21,6 +21,10 @@ bool observe_fence_status(struct facts *facts, const struct fence_status *status
                           struct instant now);
 bool observe_fence_down(struct facts *facts);
 
+// Does `status` come of a metafence-run that counts incarnations from 1 again, because what it
+// had written is lost? Then what is kept by their numbers is of other processes.
+bool observe_is_new_count(const struct facts *facts, const struct fence_status *status);
+
 bool observe_rpc(struct facts *facts, const struct grpc_result *result, uint64_t incarnation,
                  struct instant now);
 

@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 
 #include "agent/agent.h"
+#include "agent/pidfence.h"
 #include "base/log.h"
 
-#define NOT_COVERED_BITS 6
+#define NOT_COVERED_BITS 8
 #define SILENT_POLLS     8 // orders that metafence-run may leave unanswered
 #define SILENT_MIN_NS    NS_PER_SEC
+#define SILENT_MAX_NS    (8 * NS_PER_SEC)
 
 static const char *const label_names[] = {
     [LABEL_UNKNOWN] = "unknown", [LABEL_LEADER] = "leader", [LABEL_FOLLOWER] = "follower"};
@@ -25,6 +27,8 @@ const char *not_covered_name(uint32_t bit)
     case NOT_COVERED_SINGLE_REPLICA: return "SingleReplicaHeld";
     case NOT_COVERED_NO_FENCE: return "NoFence";
     case NOT_COVERED_UNTAGGED: return "Untagged";
+    case NOT_COVERED_UNUSABLE: return "FenceUnusable";
+    case NOT_COVERED_UNTAGGED_WRITERS: return "UntaggedWriters";
     }
     return NULL;
 }
@@ -35,6 +39,8 @@ bool report_is_fence_silent(const struct agent *agent)
 
     if (limit_ns < SILENT_MIN_NS)
         limit_ns = SILENT_MIN_NS;
+    if (limit_ns > SILENT_MAX_NS) // an order goes out each second
+        limit_ns = SILENT_MAX_NS;
     return agent->facts.fence.known &&
            instant_since(agent->facts.now, agent->facts.fence.received_at) > limit_ns;
 }
@@ -43,8 +49,11 @@ const char *role_name(const struct agent *agent)
 {
     const struct fence_status *status = &agent->facts.fence.status;
 
-    if (agent->facts.fence.known && !(status->flags & SHIM_ALIVE))
-        return status->flags & SHIM_MANUAL ? "fenced" : "held";
+    if (agent->facts.fence.known && !(status->flags & SHIM_ALIVE)) {
+        if (status->flags & SHIM_MANUAL)
+            return "fenced";
+        return agent->methods.pidfence && !status->hold ? "down" : "held";
+    }
     if (agent->facts.fence.known && status->state == SHIM_KILLING)
         return "fenced";
     if (agent->plan.rule == RULE_PROMOTING)
@@ -54,7 +63,9 @@ const char *role_name(const struct agent *agent)
 
 const char *report_wait_status(int wait_status, char *buf, size_t size)
 {
-    if (WIFSIGNALED(wait_status))
+    if (wait_status == PIDFENCE_WAIT_UNKNOWN)
+        (void)snprintf(buf, size, "unknown");
+    else if (WIFSIGNALED(wait_status))
         (void)snprintf(buf, size, "signal %d", WTERMSIG(wait_status));
     else
         (void)snprintf(buf, size, "exit %d", WEXITSTATUS(wait_status));
@@ -146,6 +157,29 @@ static void report_database(struct agent *agent)
     note(agent, "database", agent->database_error);
 }
 
+// Told long before it costs anything: at half of the time-out a read is asked a second time,
+// and only what is not answered at all counts toward the deadline.
+void report_answer(struct agent *agent, int64_t took_ns)
+{
+    struct reporter *reporter = &agent->reporter;
+    int64_t timeout_ns = agent->config.core.query_timeout_ns;
+    int64_t limit_ns = reporter->is_slow ? timeout_ns / 6 : timeout_ns / 3;
+    char took[32], timeout[32];
+
+    reporter->answer_ns += (took_ns - reporter->answer_ns) / 8;
+    if ((reporter->answer_ns > limit_ns) == reporter->is_slow)
+        return;
+    reporter->is_slow = !reporter->is_slow;
+    (void)duration_format(reporter->answer_ns / NS_PER_MS * NS_PER_MS, took, sizeof(took));
+    (void)duration_format(timeout_ns, timeout, sizeof(timeout));
+    if (reporter->is_slow)
+        log_warn("Postgres answers slowly: more than a third of postgres.queryTimeout",
+                 kv_str("took", took), kv_str("timeout", timeout));
+    else
+        log_info("Postgres answers in time again", kv_str("took", took));
+    note(agent, "answers", reporter->is_slow ? "slow" : "in time");
+}
+
 void report_schema(struct agent *agent, bool is_denied)
 {
     struct reporter *reporter = &agent->reporter;
@@ -158,6 +192,22 @@ void report_schema(struct agent *agent, bool is_denied)
                  kv_str("fix", "metafence sql install --agent-role ROLE, as the metas' role"));
     else
         log_info("schema metafence is readable");
+}
+
+void report_guard(struct agent *agent, const struct pg_fault *fault)
+{
+    struct reporter *reporter = &agent->reporter;
+    int64_t unguarded = agent->executor.unguarded;
+    bool is_failing = fault && (fault->kind == PG_REFUSAL || fault->kind == PG_MISSING);
+
+    if (is_failing && !reporter->is_guard_failing)
+        log_warn("the guard can't be completed", kv_err(&fault->err),
+                 kv_str("fix", "metafence sql install, as the owner of the metas' tables"));
+    else if (!fault && unguarded != reporter->unguarded)
+        log_info("guard", kv_int("tables_without", unguarded));
+    reporter->is_guard_failing = is_failing;
+    if (!fault)
+        reporter->unguarded = unguarded;
 }
 
 static void report_link(struct agent *agent)
@@ -198,6 +248,49 @@ static void report_not_covered(struct agent *agent)
     else
         log_info("covered");
     note(agent, now ? "not covered" : "covered", list);
+}
+
+bool report_is_confirmed(const struct report_fence *fence)
+{
+    return fence->dead_at.ns && (fence->sessions_gone_at.ns || fence->is_untagged);
+}
+
+const char *not_fenced_why(const struct agent *agent)
+{
+    bool is_shim = agent->methods.pidfence == NULL;
+
+    if (agent->plan.not_fenced == NOT_FENCED_SESSIONS)
+        return "meta is dead, but its sessions in Postgres are not seen to be gone";
+    if (*methods_unusable(&agent->methods))
+        return methods_unusable(&agent->methods);
+    if (is_shim && !agent->facts.fence.known)
+        return "no connection to metafence-run";
+    if (is_shim && report_is_fence_silent(agent))
+        return "metafence-run does not answer";
+    return "meta is still alive";
+}
+
+static void report_not_fenced(struct agent *agent)
+{
+    struct reporter *reporter = &agent->reporter;
+    const struct plan *plan = &agent->plan;
+    bool is_edge = reporter->not_fenced != plan->not_fenced;
+    bool is_next = plan->not_fenced && reporter->method != plan->method;
+
+    if (!is_edge && !is_next)
+        return;
+    reporter->not_fenced = plan->not_fenced;
+    reporter->method = plan->method;
+    if (!plan->not_fenced) {
+        log_info("fenced at last, or no longer to be fenced");
+        note(agent, "fenced", "");
+        return;
+    }
+    log_error(
+        "not fenced", kv_int("incarnation", (int64_t)agent->memory.incarnation),
+        kv_str("method", fence_method_name(plan->method)), kv_str("why", not_fenced_why(agent)),
+        kv_dur("since", whole_ms(instant_since(agent->facts.now, plan->not_fenced_since))));
+    note(agent, "not fenced", not_fenced_why(agent));
 }
 
 static void report_kill(struct agent *agent)
@@ -256,10 +349,12 @@ static void report_fence_death(struct agent *agent, const struct fence_death *de
         *fence = (struct report_fence){.incarnation = death->incarnation,
                                        .by_shim = by_shim,
                                        .decided_at = {death->decided_ns}};
+    fence->is_untagged = death->tag[0] == '\0';
     if (by_shim) {
         agent->reporter.counters.shim_kills++;
-        log_warn("metafence-run killed on its own deadline", kv_str("reason", reason),
-                 kv_int("incarnation", (int64_t)death->incarnation),
+        log_warn(agent->methods.pidfence ? "killed at its deadline, between two decisions"
+                                         : "metafence-run killed on its own deadline",
+                 kv_str("reason", reason), kv_int("incarnation", (int64_t)death->incarnation),
                  kv_instant("deadline_boot_ns", (struct instant){death->deadline_ns}),
                  kv_bool("before_our_start", !agent->reporter.has_begun));
         note(agent, "fence by metafence-run", reason);
@@ -277,9 +372,15 @@ static void report_fence_death(struct agent *agent, const struct fence_death *de
 static void report_death(struct agent *agent)
 {
     struct reporter *reporter = &agent->reporter;
+    const struct fence_death *proven = &agent->facts.proven;
     const struct fence_death *death = &agent->facts.fence.status.last_death;
+    bool is_known = agent->facts.fence.known;
 
-    if (!agent->facts.fence.known || reporter->death_incarnation == death->incarnation)
+    if (proven->incarnation > death->incarnation) {
+        death = proven;
+        is_known = true;
+    }
+    if (!is_known || reporter->death_incarnation == death->incarnation)
         return;
     reporter->death_incarnation = death->incarnation;
     if (death->incarnation == 0)
@@ -298,7 +399,7 @@ static void report_cleanup(struct agent *agent)
     const struct cleanup_fact *cleanup = &agent->facts.cleanup;
 
     if (fence->incarnation && fence->dead_at.ns && !fence->sessions_gone_at.ns &&
-        cleanup->sessions_gone == fence->incarnation) {
+        cleanup->sessions_gone == fence->incarnation && !fence->is_untagged) {
         fence->sessions_gone_at = agent->facts.now;
         log_info(
             "confirmed dead", kv_int("incarnation", (int64_t)fence->incarnation),
@@ -340,6 +441,7 @@ void report_turn(struct agent *agent)
 {
     agent->reporter.counters.turns++;
     report_kill(agent);
+    report_not_fenced(agent);
     report_death(agent);
     report_cleanup(agent);
     report_rule(agent);
@@ -348,5 +450,6 @@ void report_turn(struct agent *agent)
     report_link(agent);
     report_not_covered(agent);
     report_meta(agent);
+    kube_say_turn(agent->kube);
     agent->reporter.has_begun = true;
 }

@@ -9,6 +9,7 @@
 #include "agent/core/decide.h"
 
 struct agent;
+struct pg_fault;
 
 struct report_counters {
     uint64_t turns;
@@ -35,6 +36,7 @@ struct report_fence {
     struct instant dead_at;          // ns 0: not dead yet
     struct instant sessions_gone_at; // ns 0: not yet, or not known
     bool by_shim;                    // on its own deadline
+    bool is_untagged; // its sessions can't be told from others: death alone counts
 };
 
 struct reporter {
@@ -47,7 +49,13 @@ struct reporter {
     bool is_fence_known;
     bool is_fence_silent;
     bool is_schema_denied;
+    bool is_guard_failing;
+    bool is_slow;
+    int64_t answer_ns; // of Postgres, smoothed over some eight reads
+    int64_t unguarded; // tables; said last
     uint32_t not_covered;
+    enum not_fenced not_fenced;
+    enum fence_method method;
     uint64_t incarnation;
     uint32_t hold;
     uint64_t kill_incarnation; // that we ordered to be killed
@@ -57,8 +65,17 @@ struct reporter {
 
 // After each good read: whether a GRANT on our schema is missing.
 void report_schema(struct agent *agent, bool is_denied);
+// After each good read: how long it took.
+void report_answer(struct agent *agent, int64_t took_ns);
+// After each try to complete the guard; `fault` NULL: it was answered.
+void report_guard(struct agent *agent, const struct pg_fault *fault);
 // After the plan was executed.
 void report_turn(struct agent *agent);
+
+// Why plan.not_fenced is not NO: for people.
+const char *not_fenced_why(const struct agent *agent);
+// The last kill is done as far as it can be seen.
+bool report_is_confirmed(const struct report_fence *fence);
 
 // Names of the bits of plan.not_covered, in order; NULL behind the last.
 const char *not_covered_name(uint32_t bit);

@@ -108,10 +108,14 @@ static void choose_config(const struct cli_args *args, const char *path, struct 
         ret->is_last_good = true;
         return;
     }
-    // Nothing of a broken file is believed but where to listen and where metafence-run is.
+    // Nothing of a broken file is believed but where to listen, where metafence-run is, and
+    // where its copy goes: meta does not start without that.
     config_defaults(&ret->config);
     memcpy(ret->config.control_socket, config.control_socket, sizeof(config.control_socket));
     memcpy(ret->config.fence_socket, config.fence_socket, sizeof(config.fence_socket));
+    memcpy(ret->config.metafence_run, config.metafence_run, sizeof(config.metafence_run));
+    memcpy(ret->config.http_address, config.http_address, sizeof(config.http_address));
+    ret->config.http_port = config.http_port;
 }
 
 static void say_start(const struct choice *choice, const char *path)

@@ -86,6 +86,8 @@ static void put_election(const struct agent *agent, struct instant now, struct b
     put_text(out, "owner_id", fact->term_owner_id);
     put_text(out, "owner_tag", fact->owner_tag);
     put_bool(out, "guard_enforcing", fact->guard_enforcing);
+    if (agent->executor.unguarded >= 0)
+        put_count(out, "guard_tables_without", (uint64_t)agent->executor.unguarded);
     buf_puts(out, "},\"members\":");
     if (fact->members_known)
         buf_printf(out, "%" PRIu32, fact->other_members + 1);
@@ -101,6 +103,7 @@ static void put_database(const struct agent *agent, struct instant now, struct b
     put_ms(out, "since_ms", fact->since.ns ? instant_since(now, fact->since) : 0);
     put_bool(out, "tls", agent->pg && pg_is_tls(agent->pg));
     put_bool(out, "listening", agent->pg && pg_is_listening(agent->pg));
+    put_bool(out, "pooled", agent->pg && pg_is_pooled(agent->pg));
     put_text(out, "error", agent->database_error);
     buf_putc(out, '}');
 }
@@ -113,6 +116,9 @@ static void put_meta(const struct agent *agent, struct instant now, struct buf *
 
     buf_printf(out, ",\"fence\":{\"connected\":%s", bool_text(is_known));
     put_bool(out, "silent", report_is_fence_silent(agent));
+    put_text(out, "method", agent->methods.pidfence ? "pidfd" : "shim");
+    put_text(out, "unusable", methods_unusable(&agent->methods));
+    put_bool(out, "pidfd_beside", agent->facts.methods.pidfd);
     buf_printf(out, "},\"meta\":{\"known\":%s", bool_text(is_known));
     put_count(out, "incarnation", status->incarnation);
     buf_printf(out, ",\"pid\":%" PRId32, status->pid);
@@ -153,7 +159,7 @@ static void put_last_fence(const struct agent *agent, struct buf *out)
     put_instant(out, "decided_boot_ns", fence->decided_at);
     put_instant(out, "dead_boot_ns", fence->dead_at);
     put_instant(out, "sessions_gone_boot_ns", fence->sessions_gone_at);
-    put_bool(out, "confirmed", fence->dead_at.ns && fence->sessions_gone_at.ns);
+    put_bool(out, "confirmed", report_is_confirmed(fence));
     buf_putc(out, '}');
 }
 
@@ -165,15 +171,18 @@ static const char *fence_missing(const struct agent *agent)
 
     if (!agent->facts.orders.manual_fence)
         return "no fence is ordered";
-    if (!agent->facts.fence.known)
+    if (!agent->facts.fence.known && !agent->methods.pidfence)
         return "NotFenced: no connection to metafence-run";
-    if (report_is_fence_silent(agent))
+    if (report_is_fence_silent(agent) && !agent->methods.pidfence)
         return "NotFenced: metafence-run does not answer";
+    if (!agent->facts.fence.known)
+        return "NotFenced: meta can't be told from other processes, or is not seen";
     if (status->flags & SHIM_ALIVE)
         return "NotFenced: meta is still alive";
     if (!(status->flags & SHIM_MANUAL))
         return "NotFenced: metafence-run has not taken the order yet";
-    if (death->incarnation == 0 || agent->facts.cleanup.sessions_gone == death->incarnation)
+    if (death->incarnation == 0 || !death->tag[0] ||
+        agent->facts.cleanup.sessions_gone == death->incarnation)
         return NULL;
     if (!death->engaged && death->reason == FENCE_REASON_NONE)
         return NULL;
@@ -211,6 +220,21 @@ static void put_not_covered(uint32_t bits, struct buf *out)
         is_first = false;
     }
     buf_putc(out, ']');
+}
+
+static void put_not_fenced(const struct agent *agent, struct instant now, struct buf *out)
+{
+    const struct plan *plan = &agent->plan;
+
+    if (!plan->not_fenced) {
+        buf_puts(out, ",\"not_fenced\":null");
+        return;
+    }
+    buf_printf(out, ",\"not_fenced\":{\"since_ms\":%" PRId64,
+               instant_since(now, plan->not_fenced_since) / NS_PER_MS);
+    put_text(out, "method", fence_method_name(plan->method));
+    put_text(out, "why", not_fenced_why(agent));
+    buf_putc(out, '}');
 }
 
 static void put_counters(const struct agent *agent, struct buf *out)
@@ -277,8 +301,11 @@ void status_json(const struct agent *agent, struct buf *out)
     else
         buf_puts(out, ",\"deadline_ms_left\":null");
     put_not_covered(agent->plan.not_covered, out);
+    put_not_fenced(agent, now, out);
     put_meta(agent, now, out);
     put_last_fence(agent, out);
+    kube_status_json(agent->kube, out);
+    workers_status_json(agent->workers, out);
     put_counters(agent, out);
     buf_puts(out, ",\"history\":");
     history_json(&agent->history, out);

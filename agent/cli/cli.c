@@ -23,13 +23,22 @@ static const struct option options[] = {
     {CLI_OPTION_CONFIG, "config", 0, "FILE", "the agent's configuration"},
     {CLI_OPTION_SOCKET, "socket", 0, "PATH",
      "the agent's socket (default: that of --config, else " CLI_DEFAULT_SOCKET ")"},
-    {CLI_OPTION_OUTPUT, "output", 'o', "table|json", "form of the result (default table)"},
+    {CLI_OPTION_OUTPUT, "output", 'o', "table|wide|json|yaml",
+     "form of the result (default table)"},
     {CLI_OPTION_REASON, "reason", 0, "TEXT", "why; shown in status, logs and history"},
     {CLI_OPTION_FOR, "for", 0, "DURATION", "how long, like 30m (1s to 24h)"},
     {CLI_OPTION_TIMEOUT, "timeout", 0, "DURATION",
      "how long to wait for confirmation (default 10s)"},
     {CLI_OPTION_ROLE, "agent-role", 0, "ROLE",
      "install, print: the agents' role, if it is not the metas'"},
+    {CLI_OPTION_GUARD, "guard", 0, "off|observe|enforce",
+     "install, print: the guard's mode (default: as it is, enforce when new)"},
+    {CLI_OPTION_RECOVERY, "recovery", 0, "off|observe|enforce",
+     "install, print: the mode of ordered recovery (default: as it is, observe when new)"},
+    {CLI_OPTION_DRY_RUN, "dry-run", 0, NULL, "only say what would be done"},
+    {CLI_OPTION_META_CONFIG, "meta-config", 0, "FILE",
+     "the TOML that the metas read, - for standard input"},
+    {CLI_OPTION_WATCH, "watch", 'w', NULL, "show it again each second, until it is ended"},
 };
 #define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
 
@@ -51,7 +60,7 @@ static void print_overview(FILE *to, const char *program, const struct cli_comma
                   "usage: %s COMMAND [options]\n\n",
                   METAFENCE_VERSION, program);
     for (; commands->name; commands++)
-        (void)fprintf(to, "  %-8s  %s\n", commands->name, commands->summary);
+        (void)fprintf(to, "  %-10s  %s\n", commands->name, commands->summary);
     (void)fprintf(to,
                   "\n`%s COMMAND --help` explains a command.\n"
                   "Exit status: 0 done, 1 failed, 2 wrong usage, 3 not confirmed.\n",
@@ -78,12 +87,16 @@ static void print_help(FILE *to, const char *program, const struct cli_command *
 
         if (!(command->options & options[i].id))
             continue;
-        if (options[i].letter)
+        if (!options[i].value && options[i].letter)
+            (void)snprintf(left, sizeof(left), "-%c, --%s", options[i].letter, options[i].name);
+        else if (!options[i].value)
+            (void)snprintf(left, sizeof(left), "--%s", options[i].name);
+        else if (options[i].letter)
             (void)snprintf(left, sizeof(left), "-%c, --%s %s", options[i].letter,
                            options[i].name, options[i].value);
         else
             (void)snprintf(left, sizeof(left), "--%s %s", options[i].name, options[i].value);
-        (void)fprintf(to, "  %-24s  %s\n", left, options[i].doc);
+        (void)fprintf(to, "  %-34s  %s\n", left, options[i].doc);
     }
 }
 
@@ -105,10 +118,10 @@ static bool is_option(const char *arg, const struct option *option, const char *
     return arg[2 + len] == '=' || arg[2 + len] == '\0';
 }
 
-static const struct option *find_option(const char *arg, const char **ret_value)
+static const struct option *find_option(const char *arg, unsigned known, const char **ret_value)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (is_option(arg, &options[i], ret_value))
+        if ((options[i].id & known) && is_option(arg, &options[i], ret_value))
             return &options[i];
     return NULL;
 }
@@ -124,6 +137,33 @@ static int take_duration(const struct option *option, const char *value, int64_t
     return -1;
 }
 
+static int take_form(struct cli_args *args, const char *value)
+{
+    static const char *const forms[] = {
+        [CLI_TABLE] = "table", [CLI_JSON] = "json", [CLI_WIDE] = "wide", [CLI_YAML] = "yaml"};
+
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        if (strcmp(value, forms[i]) != 0)
+            continue;
+        args->output = (enum cli_output)i;
+        return 0;
+    }
+    cli_complain("--output: \"%.40s\" is not a form: write table, wide, json or yaml", value);
+    return -1;
+}
+
+static int take_mode(const struct option *option, const char *value, const char **ret)
+{
+    if (strcmp(value, "off") == 0 || strcmp(value, "observe") == 0 ||
+        strcmp(value, "enforce") == 0) {
+        *ret = value;
+        return 0;
+    }
+    cli_complain("--%s: \"%.40s\" is no mode: write off, observe or enforce", option->name,
+                 value);
+    return -1;
+}
+
 static int take_option(struct cli_args *args, const struct option *option, const char *value)
 {
     switch (option->id) {
@@ -131,14 +171,14 @@ static int take_option(struct cli_args *args, const struct option *option, const
     case CLI_OPTION_SOCKET: args->socket = value; return 0;
     case CLI_OPTION_REASON: args->reason = value; return 0;
     case CLI_OPTION_ROLE: args->role = value; return 0;
+    case CLI_OPTION_GUARD: return take_mode(option, value, &args->guard);
+    case CLI_OPTION_RECOVERY: return take_mode(option, value, &args->recovery);
     case CLI_OPTION_FOR: return take_duration(option, value, &args->for_ns);
     case CLI_OPTION_TIMEOUT: return take_duration(option, value, &args->timeout_ns);
-    case CLI_OPTION_OUTPUT:
-        args->output = strcmp(value, "json") == 0 ? CLI_JSON : CLI_TABLE;
-        if (strcmp(value, "json") == 0 || strcmp(value, "table") == 0)
-            return 0;
-        cli_complain("--output: \"%.40s\" is not a form: write table or json", value);
-        return -1;
+    case CLI_OPTION_DRY_RUN: args->is_dry_run = true; return 0;
+    case CLI_OPTION_WATCH: args->is_watching = true; return 0;
+    case CLI_OPTION_OUTPUT: return take_form(args, value);
+    case CLI_OPTION_META_CONFIG: args->meta_config = value; return 0;
     }
     return -1;
 }
@@ -174,9 +214,11 @@ static int take_argument(struct cli_args *args, const struct cli_command *comman
         args->verb = arg[0];
         return 1;
     }
-    option = find_option(arg[0], &value);
-    if (!option || !(command->options & option->id))
+    option = find_option(arg[0], command->options, &value);
+    if (!option || (value && !option->value))
         return refuse_argument(args, command, arg[0]);
+    if (!option->value)
+        return take_option(args, option, "") < 0 ? -1 : 1;
     if (value)
         return take_option(args, option, value) < 0 ? -1 : 1;
     if (!arg[1]) {
@@ -194,9 +236,11 @@ static const char *program_name(const char *argv0)
     return slash ? slash + 1 : argv0;
 }
 
-static int run_command(int argc, char **argv, const struct cli_command *command)
+static int run_command(int argc, char **argv, const struct cli_command *command,
+                       const struct cli_command *commands)
 {
-    struct cli_args args = {.program = program_name(argv[0]),
+    struct cli_args args = {.commands = commands,
+                            .program = program_name(argv[0]),
                             .command = command->name,
                             .timeout_ns = DEFAULT_TIMEOUT_NS};
 
@@ -219,6 +263,63 @@ static int run_command(int argc, char **argv, const struct cli_command *command)
     return command->run(&args);
 }
 
+// --- completion ---
+
+static void print_words(const struct cli_command *command)
+{
+    for (size_t i = 0; command->verbs && command->verbs[i]; i++)
+        (void)printf("%s ", command->verbs[i]);
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (command->options & options[i].id)
+            (void)printf("--%s ", options[i].name);
+}
+
+// What may stand behind an option: a file, or one of a few words.
+static void print_values(const struct option *option)
+{
+    bool is_path = option->value &&
+                   (strcmp(option->value, "FILE") == 0 || strcmp(option->value, "PATH") == 0);
+
+    if (!option->value)
+        return;
+    if (option->letter)
+        (void)printf("    -%c | ", option->letter);
+    else
+        (void)printf("    ");
+    (void)printf("--%s) ", option->name);
+    if (is_path) {
+        (void)puts("mapfile -t COMPREPLY < <(compgen -f -- \"$word\"); return ;;");
+        return;
+    }
+    (void)printf("words='");
+    for (const char *p = strchr(option->value, '|') ? option->value : ""; *p; p++)
+        (void)putchar(*p == '|' ? ' ' : *p);
+    (void)puts("' ;;");
+}
+
+int cli_completion(const struct cli_args *args)
+{
+    (void)puts("# bash completion for metafence: source <(metafence completion bash)\n"
+               "_metafence()\n{\n"
+               "    local word=${COMP_WORDS[COMP_CWORD]} words=''\n"
+               "    case ${COMP_WORDS[1]} in");
+    for (const struct cli_command *command = args->commands; command->name; command++) {
+        (void)printf("    %s) words='", command->name);
+        print_words(command);
+        (void)puts("--help' ;;");
+    }
+    (void)puts("    esac\n    case ${COMP_WORDS[COMP_CWORD - 1]} in");
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        print_values(&options[i]);
+    (void)printf("    esac\n    [ \"$COMP_CWORD\" -gt 1 ] || words='");
+    for (const struct cli_command *command = args->commands; command->name; command++)
+        (void)printf("%s ", command->name);
+    (void)puts("--help'\n"
+               "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n}\n"
+               "complete -F _metafence metafence");
+    return CLI_DONE;
+}
+
 int cli_main(int argc, char **argv, const struct cli_command *commands)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
@@ -235,7 +336,7 @@ int cli_main(int argc, char **argv, const struct cli_command *commands)
         name = "version";
     for (const struct cli_command *command = commands; command->name; command++)
         if (strcmp(command->name, name) == 0)
-            return run_command(argc, argv, command);
+            return run_command(argc, argv, command, commands);
     cli_complain("there is no command \"%.40s\": `%s --help` lists them", name,
                  program_name(argv[0]));
     return CLI_USAGE;

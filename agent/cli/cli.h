@@ -18,18 +18,26 @@ enum cli_exit {
 #define CLI_DEFAULT_SOCKET "/run/metafence/agent.sock"
 #define CLI_DEFAULT_CONFIG "/etc/metafence/agent.yaml"
 
-enum cli_output { CLI_TABLE = 0, CLI_JSON };
+enum cli_output { CLI_TABLE = 0, CLI_JSON, CLI_WIDE, CLI_YAML };
+
+struct cli_command;
 
 // What the command line said. Strings are borrowed from argv.
 struct cli_args {
-    const char *program; // how we were called
-    const char *command; // "status"
-    const char *verb;    // "install" of "sql install"; NULL for commands without
-    const char *config;  // NULL: not given
-    const char *socket;  // NULL: not given
-    const char *reason;  // NULL: not given
-    const char *role;    // NULL: not given
+    const struct cli_command *commands; // all of them
+    const char *program;                // how we were called
+    const char *command;                // "status"
+    const char *verb;                   // "install" of "sql install"; NULL for commands without
+    const char *config;                 // NULL: not given
+    const char *socket;                 // NULL: not given
+    const char *reason;                 // NULL: not given
+    const char *role;                   // NULL: not given
+    const char *guard;                  // NULL: not given
+    const char *recovery;               // the same
+    const char *meta_config;            // NULL: not given
     enum cli_output output;
+    bool is_dry_run;
+    bool is_watching;
     int64_t for_ns;     // 0: not given
     int64_t timeout_ns; // default 10 s
     bool is_help;
@@ -43,6 +51,11 @@ enum cli_option_id {
     CLI_OPTION_FOR = 1U << 4,
     CLI_OPTION_TIMEOUT = 1U << 5,
     CLI_OPTION_ROLE = 1U << 6,
+    CLI_OPTION_GUARD = 1U << 7,
+    CLI_OPTION_DRY_RUN = 1U << 8,
+    CLI_OPTION_META_CONFIG = 1U << 9,
+    CLI_OPTION_WATCH = 1U << 10,
+    CLI_OPTION_RECOVERY = 1U << 11,
 };
 
 struct cli_command {
@@ -67,9 +80,13 @@ void cli_complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 int cli_status(const struct cli_args *args);
 int cli_fence(const struct cli_args *args);
+int cli_history(const struct cli_args *args);
 int cli_unfence(const struct cli_args *args);
 int cli_pause(const struct cli_args *args);
 int cli_resume(const struct cli_args *args);
+int cli_completion(const struct cli_args *args);
 int cli_config(const struct cli_args *args);
+int cli_doctor(const struct cli_args *args);
+int cli_reconcile(const struct cli_args *args);
 int cli_sql(const struct cli_args *args);
 int cli_version(const struct cli_args *args);

@@ -9,6 +9,7 @@
 
 #include "agent/cli/cli.h"
 #include "agent/cli/client.h"
+#include "agent/cli/output.h"
 #include "base/clock.h"
 
 #define LOOK_EVERY_MS 20
@@ -21,6 +22,7 @@ struct order {
     const char *command;
     const char *duration; // of a pause
     const char *done;     // sentence for the table output
+    const char *would;    // the same of a dry run
     order_check *check;
 };
 
@@ -98,12 +100,12 @@ static void watch_order(const char *socket, const struct order *order, struct in
     }
 }
 
-static void print_json(const struct order *order, const struct outcome *outcome)
+static void print_object(enum cli_output form, const struct order *order,
+                         const struct outcome *outcome)
 {
     static const char *const copied[] = {"role",   "rule", "paused_until",
                                          "fenced", "meta", "last_fence"};
     cJSON *out = cJSON_CreateObject();
-    char *text = NULL;
 
     (void)cJSON_AddStringToObject(out, "command", order->command);
     (void)cJSON_AddBoolToObject(out, "confirmed", outcome->result == CLI_DONE);
@@ -116,9 +118,7 @@ static void print_json(const struct order *order, const struct outcome *outcome)
         if (item)
             (void)cJSON_AddItemToObject(out, copied[i], cJSON_Duplicate(item, true));
     }
-    text = cJSON_PrintUnformatted(out);
-    (void)puts(text ? text : "{}");
-    cJSON_free(text);
+    output_print(form, out);
     cJSON_Delete(out);
 }
 
@@ -150,6 +150,34 @@ static int send_order(const struct cli_args *args, const struct order *order,
     return is_ok ? 0 : -1;
 }
 
+// What is there now, and what would be done about it. Nothing is ordered.
+static int try_order(const struct cli_args *args, const struct order *order, const char *socket)
+{
+    struct err err = {0};
+    cJSON *status = NULL;
+    cJSON *out = NULL;
+
+    if (client_ask(socket, "{\"cmd\":\"status\"}\n", args->timeout_ns, &status, &err) < 0) {
+        cli_complain("%s: %s", order->command, err.msg);
+        return CLI_FAILED;
+    }
+    out = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(out, "command", order->command);
+    (void)cJSON_AddStringToObject(out, "would", order->would);
+    (void)cJSON_AddStringToObject(out, "id", client_text(status, "id"));
+    (void)cJSON_AddStringToObject(out, "role", client_text(status, "role"));
+    (void)cJSON_AddNumberToObject(out, "pid", client_number(status, "meta.pid", 0));
+    if (args->output == CLI_TABLE || args->output == CLI_WIDE)
+        (void)printf("%s, role %s, pid %.0f: would %s\n", client_text(status, "id"),
+                     client_text(status, "role"), client_number(status, "meta.pid", 0),
+                     order->would);
+    else
+        output_print(args->output, out);
+    cJSON_Delete(out);
+    cJSON_Delete(status);
+    return CLI_DONE;
+}
+
 static int run_order(const struct cli_args *args, const struct order *order)
 {
     struct instant begin = clock_now();
@@ -157,14 +185,16 @@ static int run_order(const struct cli_args *args, const struct order *order)
     char path[128];
     const char *socket = cli_socket(args, path, sizeof(path));
 
+    if (args->is_dry_run)
+        return try_order(args, order, socket);
     if (send_order(args, order, socket) < 0)
         return CLI_FAILED;
     watch_order(socket, order, instant_add(begin, args->timeout_ns), &outcome);
     outcome.took_ns = instant_since(clock_now(), begin);
-    if (args->output == CLI_JSON)
-        print_json(order, &outcome);
-    else
+    if (args->output == CLI_TABLE || args->output == CLI_WIDE)
         print_table(order, &outcome);
+    else
+        print_object(args->output, order, &outcome);
     cJSON_Delete(outcome.status);
     return (int)outcome.result;
 }
@@ -173,7 +203,7 @@ int cli_fence(const struct cli_args *args)
 {
     static const struct order order = {
         "fence", NULL, "fenced: meta is dead, proven, and stays down until `metafence unfence`",
-        check_fenced};
+        "kill meta and keep it down until `metafence unfence`", check_fenced};
 
     return run_order(args, &order);
 }
@@ -181,7 +211,7 @@ int cli_fence(const struct cli_args *args)
 int cli_unfence(const struct cli_args *args)
 {
     static const struct order order = {"unfence", NULL, "released: meta may start again",
-                                       check_released};
+                                       "let meta start again", check_released};
 
     return run_order(args, &order);
 }
@@ -190,7 +220,7 @@ int cli_pause(const struct cli_args *args)
 {
     char text[32];
     char done[96];
-    struct order order = {"pause", text, done, check_paused};
+    struct order order = {"pause", text, done, "kill nothing for the time", check_paused};
 
     if (args->for_ns == 0) {
         cli_complain("pause: for how long? write --for 30m");
@@ -209,7 +239,7 @@ int cli_pause(const struct cli_args *args)
 int cli_resume(const struct cli_args *args)
 {
     static const struct order order = {"resume", NULL, "resumed: meta is guarded again",
-                                       check_resumed};
+                                       "guard meta again", check_resumed};
 
     return run_order(args, &order);
 }

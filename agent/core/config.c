@@ -49,6 +49,7 @@ static int check_positive(const struct core_config *config, struct err *err)
         {"timing.maxClockJump", config->max_clock_jump_ns},
         {"timing.phantomAfter", config->phantom_after_ns},
         {"timing.promoteAfter", config->promote_after_ns},
+        {"timing.confirmAfter", config->confirm_after_ns},
     };
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {

@@ -49,8 +49,10 @@ bool fact_tag_answers(
     const struct turn *turn); // tag_owned_term, tag_superseded speak of our tag
 bool fact_id_is_ours(const struct core_config *config, const char *id);
 bool fact_still_for(const struct core_memory *memory, int64_t ns); // heartbeat has not advanced
-bool fact_death_known(const struct turn *turn); // our newest incarnation is dead, by waitpid
-bool fact_promoting(const struct turn *turn);   // engaged, 5690 closed, no leader port yet
+bool fact_death_known(const struct turn *turn); // our newest incarnation is dead, with proof
+// The newest death that is proven, by metafence-run or by ourselves; NULL: none is known now.
+const struct fence_death *fact_last_death(const struct turn *turn);
+bool fact_promoting(const struct turn *turn); // engaged, 5690 closed, no leader port yet
 
 // One rule: does it hold, and what does it put into the plan. Later rules may assume that the
 // earlier ones do not hold.
@@ -59,15 +61,23 @@ typedef void rule_fill(struct turn *turn);
 
 rule_holds rule_manual_fence_holds, rule_paused_holds, rule_database_replaced_holds,
     rule_superseded_holds, rule_twin_identity_holds, rule_lease_expired_holds,
-    rule_phantom_leader_holds, rule_promoting_holds, rule_leader_holds, rule_follower_holds,
-    rule_row_broken_holds, rule_unknown_holds;
+    rule_phantom_leader_holds, rule_promoting_holds, rule_diverged_leader_holds,
+    rule_leader_holds, rule_follower_holds, rule_row_broken_holds, rule_unknown_holds;
 rule_fill rule_manual_fence_fill, rule_database_replaced_fill, rule_superseded_fill,
     rule_twin_identity_fill, rule_lease_expired_fill, rule_phantom_leader_fill,
-    rule_promoting_fill, rule_leader_fill, rule_follower_fill, rule_row_broken_fill,
-    rule_unknown_fill;
+    rule_promoting_fill, rule_diverged_leader_fill, rule_leader_fill, rule_follower_fill,
+    rule_row_broken_fill, rule_unknown_fill;
 
 // plan.c: what rules put into a plan.
 void plan_permit(struct turn *turn, enum role_label label);
 void plan_kill(struct turn *turn, enum fence_reason reason, uint32_t hold_flags);
 void plan_spare(struct turn *turn);  // paused: what was to be killed stays as it is
 void plan_finish(struct turn *turn); // all that does not depend on the rule
+void plan_add(struct plan *plan, enum action_kind kind);
+void plan_wake_after(struct turn *turn, struct instant since, int64_t after_ns); // if not past
+// The last death, if it mattered (it led or was killed), its sessions have a tag and Postgres
+// answers; else NULL.
+const struct fence_death *plan_cleanup_due(const struct turn *turn);
+
+// ladder.c: which method, and is it confirmed. Once the order is filled.
+void ladder_finish(struct turn *turn);

@@ -18,6 +18,8 @@ static const struct {
     [RULE_PHANTOM_LEADER] = {"PhantomLeader", rule_phantom_leader_holds,
                              rule_phantom_leader_fill},
     [RULE_PROMOTING] = {"Promoting", rule_promoting_holds, rule_promoting_fill},
+    [RULE_DIVERGED_LEADER] = {"DivergedLeader", rule_diverged_leader_holds,
+                              rule_diverged_leader_fill},
     [RULE_LEADER] = {"Leader", rule_leader_holds, rule_leader_fill},
     [RULE_FOLLOWER] = {"Follower", rule_follower_holds, rule_follower_fill},
     [RULE_ROW_BROKEN] = {"RowBroken", rule_row_broken_holds, rule_row_broken_fill},
@@ -56,6 +58,16 @@ static void apply_rules(struct turn *turn)
         turn->memory->phantom_held = true;
 }
 
+// Its last word counts; what we have proven ourselves counts more.
+static bool may_be_alive(const struct facts *facts)
+{
+    const struct fence_status *status = &facts->fence.status;
+
+    if (facts->proven.incarnation != 0 && facts->proven.incarnation == status->incarnation)
+        return false;
+    return !facts->fence.known || (status->incarnation != 0 && (status->flags & SHIM_ALIVE));
+}
+
 void decide(const struct core_config *config, const struct facts *facts,
             struct core_memory *memory, struct plan *ret_plan)
 {
@@ -66,7 +78,7 @@ void decide(const struct core_config *config, const struct facts *facts,
         .memory = memory,
         .plan = ret_plan,
         .status = status,
-        .alive = !status || (status->incarnation != 0 && (status->flags & SHIM_ALIVE)),
+        .alive = may_be_alive(facts),
         .paused = instant_before(facts->now, facts->orders.pause_end),
     };
 

@@ -19,6 +19,7 @@ enum rule {
     RULE_LEASE_EXPIRED,
     RULE_PHANTOM_LEADER,
     RULE_PROMOTING,
+    RULE_DIVERGED_LEADER,
     RULE_LEADER,
     RULE_FOLLOWER,
     RULE_ROW_BROKEN,
@@ -45,6 +46,7 @@ struct core_config {
     int64_t max_clock_jump_ns;
     int64_t phantom_after_ns;
     int64_t promote_after_ns;
+    int64_t confirm_after_ns;
     enum on_silence on_silence;
 };
 
@@ -75,9 +77,10 @@ struct core_memory {
     struct instant good_read_sent;      // newest of them that was no ROW_BROKEN
     // Permit of the incarnation below.
     uint64_t incarnation;
-    struct instant deadline; // ns 0: none yet
-    bool superseded;         // latched for the incarnation
-    bool engaged;            // latched
+    char tag[FENCE_TAG_SIZE]; // of the incarnation; "": not known yet
+    struct instant deadline;  // ns 0: none yet
+    bool superseded;          // latched for the incarnation
+    bool engaged;             // latched
     struct instant engaged_at;
     struct instant not_leading_at; // newest proof that it does not hold the lease: a lease of
                                    // its own is not older. ns 0: none
@@ -103,6 +106,10 @@ struct core_memory {
     // Twin.
     bool twin_held; // our own was killed because a twin renews our id
     bool phantom_held;
+    struct instant kill_since; // a kill is wanted, of an incarnation that may live. ns 0: none
+    uint64_t kill_incarnation;
+    int64_t kill_unwatched_ns; // since then, without a decision: no method had that time
+    struct instant last_turn;
     enum rule last_rule;
 };
 
@@ -110,21 +117,47 @@ enum role_label { LABEL_UNKNOWN = 0, LABEL_LEADER, LABEL_FOLLOWER };
 
 enum not_covered {
     NOT_COVERED_PAUSED = 1U << 0,
-    NOT_COVERED_UNARMED = 1U << 1,        // no good read yet
-    NOT_COVERED_AGENT_BLIND = 1U << 2,    // Postgres refuses us, the guard enforces
-    NOT_COVERED_SINGLE_REPLICA = 1U << 3, // LeaseExpired held
-    NOT_COVERED_NO_FENCE = 1U << 4,       // metafence-run is not connected
-    NOT_COVERED_UNTAGGED = 1U << 5,       // no term trigger: twins cannot be told apart
+    NOT_COVERED_UNARMED = 1U << 1,          // no good read yet
+    NOT_COVERED_AGENT_BLIND = 1U << 2,      // Postgres refuses us, the guard enforces
+    NOT_COVERED_SINGLE_REPLICA = 1U << 3,   // LeaseExpired held
+    NOT_COVERED_NO_FENCE = 1U << 4,         // metafence-run is not connected
+    NOT_COVERED_UNTAGGED = 1U << 5,         // no term trigger: twins cannot be told apart
+    NOT_COVERED_UNUSABLE = 1U << 6,         // meta can't be killed, or can't be told apart
+    NOT_COVERED_UNTAGGED_WRITERS = 1U << 7, // the guard lets whoever has no tag pass
+};
+
+// How meta is ended, best first. The next one is tried when death is not confirmed in time.
+enum fence_method {
+    FENCE_METHOD_NONE = 0,
+    FENCE_METHOD_PERMIT,  // by metafence-run
+    FENCE_METHOD_PIDFD,   // by ourselves
+    FENCE_METHOD_KUBELET, // meta's liveness probe fails
+    FENCE_METHOD_API,     // our pod is deleted
+};
+
+const char *fence_method_name(enum fence_method method); // "Pidfd"
+// "pidfd", as metrics and Postgres say it; NONE, for a process that ended by itself: "exit".
+const char *fence_method_word(enum fence_method method);
+
+// A kill was wanted and is not confirmed within kill_budget: of the decision; for sessions also
+// of the moment from which Postgres answers.
+enum not_fenced {
+    NOT_FENCED_NO = 0,
+    NOT_FENCED_ALIVE,    // it may still run
+    NOT_FENCED_SESSIONS, // it is dead, but its sessions are not seen to be gone
 };
 
 enum action_kind {
-    ACTION_ORDER,        // send plan.order to metafence-run
-    ACTION_LABEL,        // own role label := plan.label
-    ACTION_READ,         // ask for a fresh read now
-    ACTION_ASK_STATUS,   // ask meta's GetClusterRecoveryStatus
-    ACTION_END_SESSIONS, // of tag, in Postgres, until none is left
-    ACTION_RECORD_DEATH, // of plan.death, in Postgres
-    ACTION_DROP_PHANTOM, // DELETE … WHERE id = ours AND last_heartbeat = heartbeat_us
+    ACTION_ORDER,          // send plan.order to metafence-run
+    ACTION_LABEL,          // own role label := plan.label
+    ACTION_READ,           // ask for a fresh read now
+    ACTION_ASK_STATUS,     // ask meta's GetClusterRecoveryStatus
+    ACTION_END_SESSIONS,   // of tag, in Postgres, until none is left
+    ACTION_RECORD_DEATH,   // of plan.death, in Postgres
+    ACTION_DROP_PHANTOM,   // DELETE … WHERE id = ours AND last_heartbeat = heartbeat_us
+    ACTION_KILL_PIDFD,     // kill the incarnation of plan.order, beside metafence-run
+    ACTION_DELETE_POD,     // our own; again each confirm_after
+    ACTION_COMPLETE_GUARD, // put the guard on tables that have appeared since the installation
 };
 
 struct action {
@@ -139,10 +172,18 @@ struct plan {
     struct fence_order order; // unsealed: seq, magic, checksum are the shell's
     uint32_t action_count;
     struct action actions[PLAN_ACTIONS_MAX];
-    char dead_tag[FENCE_TAG_SIZE]; // for END_SESSIONS and RECORD_DEATH
-    int64_t phantom_heartbeat_us;  // for DROP_PHANTOM
-    uint32_t not_covered;          // enum not_covered
-    struct instant wake_at;        // decide again at the latest then
+    // For END_SESSIONS, RECORD_DEATH and DROP_PHANTOM: whom they are about. NONE and reason
+    // NONE: it ended by itself.
+    uint64_t dead_incarnation;
+    char dead_tag[FENCE_TAG_SIZE];
+    enum fence_reason dead_reason;
+    enum fence_method dead_method;
+    int64_t phantom_heartbeat_us; // for DROP_PHANTOM
+    enum fence_method method;     // in use; NONE: nobody has to die
+    enum not_fenced not_fenced;
+    struct instant not_fenced_since; // when the kill was decided
+    uint32_t not_covered;            // enum not_covered
+    struct instant wake_at;          // decide again at the latest then
 };
 
 // One turn. Order of work: take new reads into memory (offset, heartbeat, arming, engagement),

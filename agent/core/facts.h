@@ -118,6 +118,22 @@ struct cleanup_fact {
     uint64_t death_recorded; // incarnation whose death Postgres has written down
 };
 
+// What can end meta besides the order that is sent, as of this turn. The shell finds it out.
+struct method_fact {
+    bool by_pidfd;   // there is no metafence-run: our own watch on /proc takes the orders, and
+                     // kills
+    bool unusable;   // … but it may not kill meta, or can't tell which process that is
+    bool pidfd;      // beside metafence-run: meta's process is seen in /proc and may be killed
+    bool kubelet;    // a kubelet probes meta's container
+    bool delete_pod; // the API is ready to delete our pod
+};
+
+// What the comparison of the worker rows with the leader's memory has found.
+struct workers_fact {
+    uint64_t diverged_incarnation; // whose memory only a restart can mend; 0: nobody's
+    bool untagged_writers;         // sessions without a tag write metadata
+};
+
 struct facts {
     struct instant now;
     int64_t suspended_ns; // growth of BOOTTIME against MONOTONIC since the previous turn
@@ -125,7 +141,12 @@ struct facts {
     struct database_fact database;
     struct rpc_fact rpc;
     struct fence_fact fence;
+    // A death that the shell itself has proven while metafence-run could not tell: all pidfds
+    // of that incarnation are readable. Its wait_status is not known. incarnation 0: none.
+    struct fence_death proven;
+    struct method_fact methods;
     struct api_fact api;
     struct order_fact orders;
     struct cleanup_fact cleanup;
+    struct workers_fact workers;
 };

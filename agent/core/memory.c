@@ -31,10 +31,24 @@ bool fact_id_is_ours(const struct core_config *config, const char *id)
     return id[0] && strcasecmp(id, config->id) == 0;
 }
 
+const struct fence_death *fact_last_death(const struct turn *turn)
+{
+    const struct fence_death *proven = &turn->facts->proven;
+
+    // metafence-run's own word has the way it ended, once it can speak again.
+    if (proven->incarnation != 0 &&
+        proven->incarnation == turn->facts->fence.status.incarnation &&
+        turn->facts->fence.status.last_death.incarnation != proven->incarnation)
+        return proven;
+    return turn->status ? &turn->status->last_death : NULL;
+}
+
 bool fact_death_known(const struct turn *turn)
 {
-    return turn->status && !turn->alive && turn->status->last_death.incarnation != 0 &&
-           turn->status->last_death.incarnation == turn->memory->incarnation;
+    const struct fence_death *death = fact_last_death(turn);
+
+    return death && !turn->alive && death->incarnation != 0 &&
+           death->incarnation == turn->memory->incarnation;
 }
 
 // What metafence-run has latched for its incarnation outlives the agent; it is only ever added.
@@ -60,6 +74,14 @@ static void forget_incarnation(struct core_memory *memory)
     memory->promoting_since = (struct instant){0};
 }
 
+// A metafence-run that has lost its state file counts from 1 again: the tag tells.
+static bool is_other_incarnation(const struct core_memory *memory,
+                                 const struct fence_status *status)
+{
+    return memory->incarnation != status->incarnation ||
+           (memory->tag[0] && status->tag[0] && strcmp(memory->tag, status->tag) != 0);
+}
+
 static void take_incarnation(struct turn *turn)
 {
     struct core_memory *memory = turn->memory;
@@ -68,7 +90,7 @@ static void take_incarnation(struct turn *turn)
         memory->incarnation != 0 ||
         (memory->good_read_sent.ns != 0 && memory->good_read_sent.ns <= status->started_ns);
 
-    if (memory->incarnation != status->incarnation) {
+    if (is_other_incarnation(memory, status)) {
         forget_incarnation(memory);
         memory->incarnation = status->incarnation;
         memory->system_id = status->system_id;
@@ -80,9 +102,14 @@ static void take_incarnation(struct turn *turn)
         // We watched before it was started: whatever it holds, it has won since.
         if (watched)
             memory->not_leading_at.ns = status->started_ns;
-        memory->twin_held = !turn->alive && status->hold == SHIM_HOLD_TWIN;
-        memory->phantom_held = !turn->alive && status->hold == SHIM_HOLD_PHANTOM;
+        // Without metafence-run nothing holds a start: what appears under a hold is killed at
+        // once, and the hold goes on.
+        if (status->state != SHIM_KILLING) {
+            memory->twin_held = !turn->alive && status->hold == SHIM_HOLD_TWIN;
+            memory->phantom_held = !turn->alive && status->hold == SHIM_HOLD_PHANTOM;
+        }
     }
+    memcpy(memory->tag, status->tag, sizeof(memory->tag));
     take_latches(memory, status);
 }
 

@@ -88,7 +88,7 @@ void plan_spare(struct turn *turn)
     order->flags = 0;
 }
 
-static void add_action(struct plan *plan, enum action_kind kind)
+void plan_add(struct plan *plan, enum action_kind kind)
 {
     plan->actions[plan->action_count++].kind = kind;
 }
@@ -147,8 +147,12 @@ static void fill_not_covered(struct turn *turn)
         plan->not_covered |= NOT_COVERED_UNARMED;
     if (!turn->status)
         plan->not_covered |= NOT_COVERED_NO_FENCE;
+    if (turn->facts->methods.unusable)
+        plan->not_covered |= NOT_COVERED_UNUSABLE;
     if (turn->usable && !turn->facts->election.term_known)
         plan->not_covered |= NOT_COVERED_UNTAGGED;
+    if (turn->facts->workers.untagged_writers)
+        plan->not_covered |= NOT_COVERED_UNTAGGED_WRITERS;
     if (instant_reached(turn->facts->now, lease_end(turn)))
         plan->not_covered |= hold_due(turn);
 }
@@ -157,6 +161,9 @@ static bool wants_read(const struct turn *turn)
 {
     const struct core_memory *memory = turn->memory;
 
+    // The start gate counts only what was read after the death.
+    if (fact_death_known(turn) && memory->good_read_sent.ns <= fact_last_death(turn)->dead_ns)
+        return true;
     if (turn->alive && memory->engaged &&
         instant_before(memory->good_read_sent, memory->engaged_at))
         return true;
@@ -180,29 +187,59 @@ static bool wants_status(const struct turn *turn)
            instant_since(turn->facts->now, last) >= turn->config->poll_ns;
 }
 
-// After a death that mattered, one that led or was killed: its sessions end, then Postgres
-// writes it down.
+const struct fence_death *plan_cleanup_due(const struct turn *turn)
+{
+    const struct fence_death *death = fact_last_death(turn);
+
+    if (!death || turn->facts->database.state != DATABASE_ANSWERS || death->incarnation == 0 ||
+        !death->tag[0] || (!death->engaged && death->reason == FENCE_REASON_NONE))
+        return NULL;
+    // Without metafence-run the tag may be the pod's: what bears it now is the living one.
+    if (turn->status && turn->alive && fact_is_our_tag(turn, death->tag))
+        return NULL;
+    return death;
+}
+
+static enum fence_method method_of(const struct turn *turn, const struct fence_death *death)
+{
+    if (death->reason == FENCE_REASON_NONE)
+        return FENCE_METHOD_NONE;
+    if (turn->facts->methods.by_pidfd || death == &turn->facts->proven)
+        return FENCE_METHOD_PIDFD;
+    // Nobody of us decided: it was found dead past its deadline.
+    return death->decided_ns == 0 ? FENCE_METHOD_KUBELET : FENCE_METHOD_PERMIT;
+}
+
+static void fill_dead(struct turn *turn)
+{
+    const struct fence_death *death = fact_last_death(turn);
+    struct plan *plan = turn->plan;
+
+    if (!death || death->incarnation == 0)
+        return;
+    plan->dead_incarnation = death->incarnation;
+    memcpy(plan->dead_tag, death->tag, sizeof(plan->dead_tag));
+    plan->dead_tag[sizeof(plan->dead_tag) - 1] = '\0';
+    plan->dead_reason = (enum fence_reason)death->reason;
+    plan->dead_method = method_of(turn, death);
+}
+
+// Its sessions end, then Postgres writes it down.
 static void add_cleanup(struct turn *turn)
 {
     const struct cleanup_fact *cleanup = &turn->facts->cleanup;
-    const struct fence_death *death = NULL;
+    const struct fence_death *death = plan_cleanup_due(turn);
 
-    if (!turn->status || turn->facts->database.state != DATABASE_ANSWERS)
+    if (!death)
         return;
-    death = &turn->status->last_death;
-    if (death->incarnation == 0 || !death->tag[0] ||
-        (!death->engaged && death->reason == FENCE_REASON_NONE))
-        return;
-    memcpy(turn->plan->dead_tag, death->tag, sizeof(turn->plan->dead_tag));
-    turn->plan->dead_tag[sizeof(turn->plan->dead_tag) - 1] = '\0';
     if (cleanup->sessions_gone != death->incarnation)
-        add_action(turn->plan, ACTION_END_SESSIONS);
+        plan_add(turn->plan, ACTION_END_SESSIONS);
     else if (cleanup->death_recorded != death->incarnation && turn->usable &&
              turn->facts->election.term_known)
-        add_action(turn->plan, ACTION_RECORD_DEATH);
+        plan_add(turn->plan, ACTION_RECORD_DEATH);
 }
 
-// The phantom is dead by waitpid, and no statement of it waits anywhere: the row that nobody
+// The phantom is dead with proof, and no statement of it waits anywhere: the row that nobody
 // will renew goes away, if it still is the very one that we read after the death.
 static bool may_drop_phantom(const struct turn *turn)
 {
@@ -212,7 +249,7 @@ static bool may_drop_phantom(const struct turn *turn)
     if (!turn->memory->phantom_held || !fact_death_known(turn) || !turn->good ||
         turn->row != ROW_OURS || facts->database.state != DATABASE_ANSWERS)
         return false;
-    death = &turn->status->last_death;
+    death = fact_last_death(turn);
     return facts->election.sent_at.ns >= death->dead_ns &&
            (!death->tag[0] || facts->cleanup.sessions_gone == death->incarnation);
 }
@@ -223,7 +260,7 @@ static void wake(struct turn *turn, struct instant at)
         turn->plan->wake_at = instant_min(turn->plan->wake_at, at);
 }
 
-static void wake_after(struct turn *turn, struct instant since, int64_t after_ns)
+void plan_wake_after(struct turn *turn, struct instant since, int64_t after_ns)
 {
     if (since.ns != 0)
         wake(turn, instant_add(since, after_ns));
@@ -239,14 +276,14 @@ static void fill_wake(struct turn *turn)
     if (turn->alive)
         wake(turn, lease_end(turn));
     wake(turn, turn->facts->orders.pause_end);
-    wake_after(turn, memory->ours_unimplemented_since, config->phantom_after_ns);
-    wake_after(turn, memory->promoting_since, config->promote_after_ns);
+    plan_wake_after(turn, memory->ours_unimplemented_since, config->phantom_after_ns);
+    plan_wake_after(turn, memory->promoting_since, config->promote_after_ns);
     if (memory->phantom_held && fact_death_known(turn))
-        wake_after(turn, (struct instant){turn->status->last_death.dead_ns}, config->ttl_ns);
+        plan_wake_after(turn, (struct instant){fact_last_death(turn)->dead_ns}, config->ttl_ns);
     if (turn->alive && memory->engaged && lease_hold(turn))
         wake(turn, instant_add(lease_end(turn), -span_ns));
     if (hold_due(turn))
-        wake_after(turn, turn->facts->now, span_ns / 2);
+        plan_wake_after(turn, turn->facts->now, span_ns / 2);
 }
 
 void plan_finish(struct turn *turn)
@@ -255,17 +292,21 @@ void plan_finish(struct turn *turn)
 
     fill_order(turn);
     fill_not_covered(turn);
-    add_action(plan, ACTION_LABEL); // before the order: a dead pod's label is nobody's to send
+    plan_add(plan, ACTION_LABEL); // before the order: a dead pod's label is nobody's to send
     if (turn->status)
-        add_action(plan, ACTION_ORDER);
+        plan_add(plan, ACTION_ORDER);
     if (wants_read(turn))
-        add_action(plan, ACTION_READ);
+        plan_add(plan, ACTION_READ);
     if (wants_status(turn))
-        add_action(plan, ACTION_ASK_STATUS);
+        plan_add(plan, ACTION_ASK_STATUS);
+    fill_dead(turn);
     add_cleanup(turn);
     if (may_drop_phantom(turn)) {
         plan->phantom_heartbeat_us = turn->facts->election.heartbeat_us;
-        add_action(plan, ACTION_DROP_PHANTOM);
+        plan_add(plan, ACTION_DROP_PHANTOM);
     }
+    if (plan->label == LABEL_LEADER && turn->facts->election.term_known)
+        plan_add(plan, ACTION_COMPLETE_GUARD);
     fill_wake(turn);
+    ladder_finish(turn);
 }

@@ -20,14 +20,38 @@ void rule_promoting_fill(struct turn *turn)
     plan_permit(turn, LABEL_UNKNOWN);
 }
 
+// The one exception to "a healthy leader is never killed". What its memory holds of the workers
+// is not what the table says, no call can mend that, and its next recovery would abort it; the
+// same id takes the lease again at once, and loads the table anew.
+bool rule_diverged_leader_holds(const struct turn *turn)
+{
+    const struct core_memory *memory = turn->memory;
+
+    return is_proven(turn) && turn->status && memory->armed && memory->engaged &&
+           memory->incarnation != 0 &&
+           turn->facts->workers.diverged_incarnation == memory->incarnation;
+}
+
+void rule_diverged_leader_fill(struct turn *turn)
+{
+    plan_kill(turn, FENCE_REASON_DIVERGED_LEADER, 0);
+}
+
 bool rule_leader_holds(const struct turn *turn)
 {
     return is_proven(turn);
 }
 
+// A row with our id may be a twin's: until metafence-run has named an incarnation there is none
+// of ours that could lead, and nobody is shown as the leader for it. Its last word outlives it.
+static bool may_be_ours(const struct turn *turn)
+{
+    return turn->memory->incarnation != 0 || turn->facts->methods.by_pidfd;
+}
+
 void rule_leader_fill(struct turn *turn)
 {
-    plan_permit(turn, LABEL_LEADER);
+    plan_permit(turn, may_be_ours(turn) ? LABEL_LEADER : LABEL_UNKNOWN);
 }
 
 // The label speaks of a live process: what is down is no follower.

@@ -83,7 +83,7 @@ static bool phantom_is_over(const struct turn *turn)
 
     if (!fact_death_known(turn))
         return false;
-    death = &turn->status->last_death;
+    death = fact_last_death(turn);
     dead_at.ns = death->dead_ns;
     if (turn->good && turn->row == ROW_OTHER &&
         instant_reached(turn->facts->election.sent_at, dead_at))

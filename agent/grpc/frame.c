@@ -54,6 +54,16 @@ static bool is_grpc_type(const char *value, size_t len)
     return len == type_len || strchr("+; ", value[type_len]);
 }
 
+// Percent-encoded by the protocol, so that it is one word to a log already.
+static void take_message(struct grpc_reply *reply, const char *value, size_t len)
+{
+    if (len >= sizeof(reply->message))
+        len = sizeof(reply->message) - 1;
+    for (size_t i = 0; i < len; i++)
+        reply->message[i] = value[i] >= ' ' && value[i] < 0x7f ? value[i] : '?';
+    reply->message[len] = '\0';
+}
+
 void grpc_reply_header(struct grpc_reply *reply, const char *line, size_t len)
 {
     const char *value = NULL;
@@ -66,6 +76,8 @@ void grpc_reply_header(struct grpc_reply *reply, const char *line, size_t len)
             reply->grpc_status = GRPC_STATUS_DUPLICATE;
     } else if (split_header(line, len, "content-type", &value, &value_len)) {
         reply->is_grpc = is_grpc_type(value, value_len);
+    } else if (split_header(line, len, "grpc-message", &value, &value_len)) {
+        take_message(reply, value, value_len);
     }
 }
 

@@ -31,6 +31,7 @@ struct grpc_reply {
     int grpc_status;     // from headers or trailers; GRPC_STATUS_MISSING
     const uint8_t *body; // borrowed
     size_t body_len;
+    char message[112]; // grpc-message, for people; as it came, cut, printable
 };
 
 // Takes one header or trailer line, as received ("name: value\r\n"), into the reply. Lines of

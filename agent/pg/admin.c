@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sql/sql.h"
+
 #define LOCK_TIMEOUT   "SET LOCAL lock_timeout = '200ms';"
 #define BACKOFF_MIN_NS (100 * NS_PER_MS)
 #define BACKOFF_MAX_NS (2 * NS_PER_SEC)
@@ -92,14 +94,64 @@ static int admin_connect(struct admin *admin, struct err *err)
         return err_wrap(err, "connect to Postgres");
     }
     (void)PQsetNoticeReceiver(admin->pq, discard_notice, NULL);
+    (void)PQsetnonblocking(admin->pq, 1);
     return 0;
+}
+
+// Sends what is left to be sent and waits for bytes; false when the time is up.
+static bool wait_within(PGconn *pq, struct instant end)
+{
+    int unsent = PQflush(pq);
+    struct pollfd fd = {.fd = PQsocket(pq),
+                        .events = (short)(unsent > 0 ? POLLIN | POLLOUT : POLLIN)};
+    int64_t left_ns = instant_since(end, clock_now());
+
+    if (left_ns <= 0)
+        return false;
+    if (poll(&fd, 1, (int)(left_ns / NS_PER_MS) + 1) > 0 && (fd.revents & ~POLLOUT))
+        (void)PQconsumeInput(pq); // PQgetResult tells of an error
+    return true;
+}
+
+// The next result of what was sent, NULL after the last. A connection without an answer is of
+// no use any more: admin->pq is NULL then.
+static PGresult *next_result(struct admin *admin, struct instant end)
+{
+    while (PQstatus(admin->pq) == CONNECTION_OK && PQisBusy(admin->pq)) {
+        if (wait_within(admin->pq, end))
+            continue;
+        PQfinish(admin->pq);
+        admin->pq = NULL;
+        return NULL;
+    }
+    return PQgetResult(admin->pq);
+}
+
+// As PQexec, within a time: the server's own limit on waits for locks, and as much again for
+// the rest.
+static PGresult *execute(struct admin *admin, const char *sql)
+{
+    struct instant end = instant_add(clock_now(), 2 * admin->options->timeout_ns);
+    PGresult *last = NULL;
+    PGresult *next = NULL;
+
+    if (PQsendQuery(admin->pq, sql) != 1)
+        return NULL;
+    while ((next = next_result(admin, end)) != NULL) {
+        PQclear(last);
+        last = next;
+    }
+    if (admin->pq)
+        return last;
+    PQclear(last);
+    return NULL;
 }
 
 // Runs `sql` (several statements without parameters) and returns its last result, or NULL with
 // *err.
 static PGresult *run(struct admin *admin, const char *sql, struct err *err)
 {
-    PGresult *result = PQexec(admin->pq, sql);
+    PGresult *result = execute(admin, sql);
     ExecStatusType status = PQresultStatus(result);
     struct pg_fault fault;
     const char *message = NULL;
@@ -108,6 +160,12 @@ static PGresult *run(struct admin *admin, const char *sql, struct err *err)
     if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK)
         return result;
     message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+    if (!admin->pq) {
+        pg_fault_silent(&fault, ERR_UNKNOWN_OUTCOME, "Postgres did not answer for %lld s",
+                        (long long)(2 * admin->options->timeout_ns / NS_PER_SEC));
+        *err = fault.err;
+        return NULL;
+    }
     pg_fault_set(&fault, PQresultErrorField(result, PG_DIAG_SQLSTATE),
                  message ? message : "the connection was lost", NULL);
     (void)snprintf(admin->sqlstate, sizeof admin->sqlstate, "%s", fault.sqlstate);
@@ -152,7 +210,7 @@ int admin_run_locked(struct admin *admin, const char *what, const char *sql, str
         bool is_busy =
             strcmp(admin->sqlstate, "55P03") == 0 || strcmp(admin->sqlstate, "40P01") == 0;
         // Should it fail too, so does the next statement.
-        PQclear(PQexec(admin->pq, "ROLLBACK"));
+        PQclear(execute(admin, "ROLLBACK"));
         if (!is_busy)
             break;
         if (instant_reached(clock_now(), admin->give_up_at)) {
@@ -187,4 +245,44 @@ int admin_begin(struct admin *admin, struct err *err)
     (void)snprintf(sql, sizeof sql, "SET lock_timeout = %lld",
                    (long long)(admin->options->timeout_ns / NS_PER_MS) + 1);
     return admin_run(admin, sql, err);
+}
+
+int admin_leader_exists(struct admin *admin, bool *ret_exists, struct err *err)
+{
+    char sql[256], value[8];
+
+    (void)snprintf(sql, sizeof sql, "SELECT to_regclass('%s') IS NOT NULL", admin->table);
+    if (admin_value(admin, sql, value, sizeof value, err) < 0)
+        return err_wrap(err, "look for table %s", admin->table);
+    *ret_exists = value[0] == 't';
+    return 0;
+}
+
+int admin_trigger_state(struct admin *admin, const char *name, char *buf, size_t size,
+                        struct err *err)
+{
+    char sql[640];
+
+    // tgtype: 1 row, 2 before, 4 insert, 16 update. tgenabled O or A: fires for ordinary
+    // sessions.
+    (void)snprintf(
+        sql, sizeof sql,
+        "SELECT CASE WHEN t.tgtype = CASE t.tgname WHEN '" SQL_HOLD_NAME
+        "' THEN 23 ELSE 21 END AND t.tgenabled IN ('O','A') AND n.nspname = '" SQL_SCHEMA
+        "' THEN 'on' ELSE 'off' END FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid"
+        " JOIN pg_namespace n ON n.oid = p.pronamespace"
+        " WHERE t.tgrelid = to_regclass('%s') AND t.tgname = '%s'",
+        admin->table, name);
+    return admin_value(admin, sql, buf, size, err);
+}
+
+int admin_is_pooled(struct admin *admin, bool *ret_is_pooled, struct err *err)
+{
+    char value[24];
+    int64_t pid = 0;
+
+    if (admin_value(admin, "SELECT pg_backend_pid()", value, sizeof value, err) < 0)
+        return -1;
+    *ret_is_pooled = !election_parse_count(value, &pid) || pid != PQbackendPID(admin->pq);
+    return 0;
 }

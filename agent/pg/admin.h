@@ -31,3 +31,12 @@ must_check int admin_value(struct admin *admin, const char *sql, char *buf, size
 // waits longer holds up everybody behind it in the lock queue. `what` is for people.
 must_check int admin_run_locked(struct admin *admin, const char *what, const char *sql,
                                 struct err *err);
+
+must_check int admin_leader_exists(struct admin *admin, bool *ret_exists, struct err *err);
+// Of a trigger of ours on the leader table: "", "on", or "off" (present, but not as we want
+// it).
+must_check int admin_trigger_state(struct admin *admin, const char *name, char *buf,
+                                   size_t size, struct err *err);
+// Whether something between us and Postgres hands out sessions: it shows another process id
+// than the server's.
+must_check int admin_is_pooled(struct admin *admin, bool *ret_is_pooled, struct err *err);

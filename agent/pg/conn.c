@@ -33,7 +33,7 @@ struct pg_conn {
     enum conn_state state;
     PGconn *pq;
     PGresult *result; // of the statement under way
-    bool listens;
+    bool listens, is_pooled;
     struct resolve_query *query;
     struct loop_io *io;
     struct loop_timer *timer; // connect time-out; then the delivery of `fault`
@@ -103,16 +103,21 @@ static void conn_flush(struct pg_conn *conn)
         conn_watch(conn, left > 0 ? LOOP_READ | LOOP_WRITE : LOOP_READ);
 }
 
+// Of a backend of our own: the statements' isolation, and a time-out that ends on the server
+// what nobody waits for any more. Behind a pooler the backend is shared: whatever we set there
+// would fall on the next client, so nothing is. It gives itself away by a backend that has
+// another number than the one that we were told at log-in.
 static void conn_set_session(struct pg_conn *conn)
 {
-    char sql[256];
+    char sql[320];
 
-    // Snapshots older than the statement would show an old row; an own statement_timeout ends
-    // on the server what nobody waits for any more.
     (void)snprintf(sql, sizeof sql,
-                   "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;"
-                   "SET statement_timeout = %lld",
-                   (long long)(2 * conn->params->query_timeout_ns / NS_PER_MS) + 1);
+                   "SELECT pg_catalog.set_config('default_transaction_isolation', 'read "
+                   "committed', false),"
+                   " pg_catalog.set_config('statement_timeout', '%lld', false)"
+                   " WHERE pg_catalog.pg_backend_pid() = %d",
+                   (long long)(2 * conn->params->query_timeout_ns / NS_PER_MS) + 1,
+                   PQbackendPID(conn->pq));
     conn->state = CONN_SETTING;
     if (PQsendQuery(conn->pq, sql) != 1)
         conn_fail_lost(conn);
@@ -149,7 +154,8 @@ static void conn_become_ready(struct pg_conn *conn)
 
 static void conn_step_setup(struct pg_conn *conn)
 {
-    bool is_ok = PQresultStatus(conn->result) == PGRES_COMMAND_OK;
+    ExecStatusType status = PQresultStatus(conn->result);
+    bool is_ok = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
     struct pg_fault fault;
 
     if (conn->state == CONN_SETTING && !is_ok) {
@@ -158,7 +164,9 @@ static void conn_step_setup(struct pg_conn *conn)
         conn_fail(conn, &fault);
         return;
     }
-    if (conn->state == CONN_SETTING && conn->params->listen) {
+    if (conn->state == CONN_SETTING)
+        conn->is_pooled = status == PGRES_TUPLES_OK && PQntuples(conn->result) == 0;
+    if (conn->state == CONN_SETTING && conn->params->listen && !conn->is_pooled) {
         conn->state = CONN_LISTENING;
         if (PQsendQuery(conn->pq, "LISTEN " SQL_CHANNEL) != 1)
             conn_fail_lost(conn);
@@ -166,7 +174,7 @@ static void conn_step_setup(struct pg_conn *conn)
             conn_flush(conn);
         return;
     }
-    // A standby or a pooler may refuse LISTEN: polls do without it.
+    // A standby may refuse LISTEN: polls do without it.
     conn->listens = conn->state == CONN_LISTENING && is_ok;
     conn_become_ready(conn);
 }
@@ -183,7 +191,7 @@ static void conn_finish_statement(struct pg_conn *conn)
     } else {
         conn->result = NULL;
         conn->state = CONN_IDLE;
-        conn->ops->result(result, conn->arg);
+        conn->ops->result(&result, conn->arg);
     }
     PQclear(result);
 }
@@ -430,6 +438,11 @@ bool pg_conn_is_ready(const struct pg_conn *conn)
 bool pg_conn_is_tls(const struct pg_conn *conn)
 {
     return pg_conn_is_ready(conn) && PQsslInUse(conn->pq);
+}
+
+bool pg_conn_is_pooled(const struct pg_conn *conn)
+{
+    return pg_conn_is_ready(conn) && conn->is_pooled;
 }
 
 bool pg_conn_listens(const struct pg_conn *conn)

@@ -44,8 +44,9 @@ struct pg_conn_ops {
     void (*ready)(void *arg); // logged in; once
     // It failed or was lost. The last call; free it here or later.
     void (*closed)(const struct pg_fault *fault, void *arg);
-    // The answer to pg_conn_send, borrowed for the call. May hold an error of the statement.
-    void (*result)(const PGresult *result, void *arg);
+    // The answer to pg_conn_send, borrowed for the call unless it is taken: set to NULL. May
+    // hold an error of the statement.
+    void (*result)(PGresult **result, void *arg);
     void (*notify)(const char *payload, void *arg); // may come at any time after ready
 };
 
@@ -61,6 +62,9 @@ bool pg_conn_is_idle(const struct pg_conn *conn);
 bool pg_conn_is_ready(const struct pg_conn *conn); // logged in
 bool pg_conn_is_tls(const struct pg_conn *conn);
 bool pg_conn_listens(const struct pg_conn *conn);
+// A pooler stands between: the backend is not ours alone, nothing is set on it and it can't
+// notify us.
+bool pg_conn_is_pooled(const struct pg_conn *conn);
 
 // Sends one statement with text parameters (at most 16, NULL elements are SQL NULL) on an idle
 // connection. Returns 0, or -1 with the fault when it was not sent; then `closed` follows by

@@ -327,8 +327,8 @@ static void on_call(const struct pg_reply *reply, void *arg)
     call_finish(arg, count, fault.kind == PG_OK ? NULL : &fault);
 }
 
-static int call_start(struct election *election, const struct pg_request *request,
-                      election_done_fn *fn, void *arg, struct err *err)
+int election_call(struct election *election, const struct pg_request *request,
+                  election_done_fn *fn, void *arg, struct err *err)
 {
     struct call *call = calloc(1, sizeof *call);
 
@@ -357,7 +357,7 @@ int election_end_sessions(struct election *election, const char *tag, election_d
         .params = params,
     };
 
-    return call_start(election, &request, fn, arg, err);
+    return election_call(election, &request, fn, arg, err);
 }
 
 int election_record_death(struct election *election, const struct election_death *death,
@@ -369,7 +369,7 @@ int election_record_death(struct election *election, const struct election_death
                                        .param_count = 4,
                                        .params = params};
 
-    return call_start(election, &request, fn, arg, err);
+    return election_call(election, &request, fn, arg, err);
 }
 
 int election_drop_phantom(struct election *election, int64_t heartbeat_us, election_done_fn *fn,
@@ -396,5 +396,19 @@ int election_drop_phantom(struct election *election, int64_t heartbeat_us, elect
                        "WITH gone AS (DELETE FROM %s WHERE service = $1::text AND id = $2::text"
                        " AND last_heartbeat = %s RETURNING 1) SELECT count(*) FROM gone",
                        leader, heartbeat);
-    return call_start(election, &request, fn, arg, err);
+    return election_call(election, &request, fn, arg, err);
+}
+
+int election_complete(struct election *election, election_done_fn *fn, void *arg,
+                      struct err *err)
+{
+    const struct pg_request request = {.sql = "SELECT " SQL_SCHEMA ".complete()"};
+
+    if (!election->caps.can_complete) {
+        election->caps.known = false; // it may have come since
+        return err_set(err, ERR_DENIED, 0,
+                       "schema " SQL_SCHEMA " has no guard for this role: run metafence sql "
+                       "install");
+    }
+    return election_call(election, &request, fn, arg, err);
 }

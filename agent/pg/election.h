@@ -75,13 +75,14 @@ struct election_caps {
     bool schema_readable, schema_denied;
     bool can_end, can_record, can_drop; // EXECUTE on the functions
     bool can_identify;                  // pg_control_system, pg_current_wal_lsn
+    bool can_complete;                  // the schema's version has the guard
 };
 
 // --- pure parts ---
 
 enum {
     ELECTION_FIELDS = 17, // columns of the read
-    ELECTION_PROBE_FIELDS = 10,
+    ELECTION_PROBE_FIELDS = 11,
 };
 
 // Checks "[schema.]name" and writes it quoted ("\"s\".\"n\"") into `buf`. Errors: INVALID.
@@ -150,3 +151,16 @@ must_check int election_record_death(struct election *election,
 // death.
 must_check int election_drop_phantom(struct election *election, int64_t heartbeat_us,
                                      election_done_fn *fn, void *arg, struct err *err);
+
+// Guards one more of RisingWave's tables, if any is still without: a fresh cluster makes them
+// after the installation, and later versions bring new ones. For the verified leader's agent,
+// every few seconds. `count`: how many are still without; 0: all are guarded, or there are
+// none. A table that is busy is left for the next call. PG_REFUSAL: the schema's owner may not
+// put triggers on it. The request itself fails with DENIED where the schema has no guard (none,
+// or of version 1) or we lack the right: install again.
+must_check int election_complete(struct election *election, election_done_fn *fn, void *arg,
+                                 struct err *err);
+
+// Runs a statement of ours that answers with one count; parameters as for pg_send.
+must_check int election_call(struct election *election, const struct pg_request *request,
+                             election_done_fn *fn, void *arg, struct err *err);

@@ -287,6 +287,7 @@ int election_parse_probe(const char *const *fields, size_t count,
         .can_record = flags[7],
         .can_drop = flags[8],
         .can_identify = flags[9],
+        .can_complete = flags[10],
     };
     return 0;
 }

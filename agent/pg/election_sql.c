@@ -110,7 +110,8 @@ int election_sql_probe(struct buf *sql, const struct election_config *config, st
         " EXISTS (SELECT FROM fn WHERE proname = 'record_death'),"
         " EXISTS (SELECT FROM fn WHERE proname = 'drop_phantom'),"
         " pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') AND"
-        " pg_catalog.has_function_privilege('pg_catalog.pg_current_wal_lsn()', 'EXECUTE')");
+        " pg_catalog.has_function_privilege('pg_catalog.pg_current_wal_lsn()', 'EXECUTE'),"
+        " EXISTS (SELECT FROM fn WHERE proname = 'complete')");
     return 0;
 }
 

@@ -51,17 +51,6 @@ static int check_existing(struct admin *admin, struct err *err)
     return 0;
 }
 
-static int leader_exists(struct admin *admin, bool *ret_exists, struct err *err)
-{
-    char sql[256], value[8];
-
-    (void)snprintf(sql, sizeof sql, "SELECT to_regclass('%s') IS NOT NULL", admin->table);
-    if (admin_value(admin, sql, value, sizeof value, err) < 0)
-        return err_wrap(err, "look for table %s", admin->table);
-    *ret_exists = value[0] == 't';
-    return 0;
-}
-
 static int check_creator(struct admin *admin, struct err *err)
 {
     char value[8];
@@ -108,7 +97,7 @@ static int ensure_leader(struct admin *admin, struct err *err)
     bool exists = false;
     struct err ignored;
 
-    if (leader_exists(admin, &exists, err) < 0)
+    if (admin_leader_exists(admin, &exists, err) < 0)
         return -1;
     if (exists)
         return 0;
@@ -119,7 +108,7 @@ static int ensure_leader(struct admin *admin, struct err *err)
         return 0;
     }
     // A meta may have been faster (23505, 42P07).
-    return leader_exists(admin, &exists, &ignored) == 0 && exists ? 0 : -1;
+    return admin_leader_exists(admin, &exists, &ignored) == 0 && exists ? 0 : -1;
 }
 
 static void put_replaced(struct buf *text, const char *template, const char *mark,
@@ -192,58 +181,192 @@ static int grant_all(struct admin *admin, struct err *err)
     return 0;
 }
 
-// "", "on", or "off" (present, but not as we want it).
-static int trigger_state(struct admin *admin, char *buf, size_t size, struct err *err)
-{
-    char sql[512];
-
-    // tgtype 21: row, insert, update, after. tgenabled O or A: fires for ordinary sessions.
-    (void)snprintf(
-        sql, sizeof sql,
-        "SELECT CASE WHEN t.tgtype = 21 AND t.tgenabled IN ('O','A') AND n.nspname = "
-        "'" SQL_SCHEMA
-        "' THEN 'on' ELSE 'off' END FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid"
-        " JOIN pg_namespace n ON n.oid = p.pronamespace"
-        " WHERE t.tgrelid = to_regclass('%s') AND t.tgname = '" SQL_TRIGGER_NAME "'",
-        admin->table);
-    return admin_value(admin, sql, buf, size, err);
-}
-
 static int install_trigger(struct admin *admin, struct err *err)
 {
+    static const char *const names[] = {SQL_HOLD_NAME, SQL_TRIGGER_NAME};
     struct buf sql = {0};
-    char state[8];
-    int rc = trigger_state(admin, state, sizeof state, err);
+    char state[2][8];
+    int rc = 0;
 
-    if (rc < 0)
-        return -1;
-    if (strcmp(state, "on") == 0) {
-        admin_say(admin, "trigger on %s is installed", admin->table);
+    for (size_t i = 0; i < 2; i++) {
+        if (admin_trigger_state(admin, names[i], state[i], sizeof state[i], err) < 0)
+            return -1;
+    }
+    if (strcmp(state[0], "on") == 0 && strcmp(state[1], "on") == 0) {
+        admin_say(admin, "triggers on %s are installed", admin->table);
         return 0;
     }
-    if (state[0])
-        buf_printf(&sql, "DROP TRIGGER " SQL_TRIGGER_NAME " ON %s;", admin->table);
+    for (size_t i = 0; i < 2; i++) {
+        if (state[i][0])
+            buf_printf(&sql, "DROP TRIGGER %s ON %s;", names[i], admin->table);
+    }
     put_replaced(&sql, sql_trigger, SQL_LEADER_TABLE, admin->table);
-    rc = admin_run_locked(admin, "create the trigger", buf_str(&sql), err);
+    rc = admin_run_locked(admin, "create the triggers", buf_str(&sql), err);
     buf_done(&sql);
     if (rc == 0)
-        admin_say(admin, "trigger on %s created", admin->table);
+        admin_say(admin, "triggers on %s created", admin->table);
     return rc;
+}
+
+// --- the guard ---
+
+static bool is_mode(const char *guard)
+{
+    return strcmp(guard, "off") == 0 || strcmp(guard, "observe") == 0 ||
+           strcmp(guard, "enforce") == 0;
+}
+
+static int check_mode(const char *what, const char *mode, struct err *err)
+{
+    if (!mode || is_mode(mode))
+        return 0;
+    return err_set(err, ERR_INVALID, 0, "%s \"%s\": expected off, observe or enforce", what,
+                   mode);
+}
+
+static int check_modes(const struct sql_options *options, struct err *err)
+{
+    if (check_mode("guard", options->guard, err) < 0)
+        return -1;
+    return check_mode("recovery", options->recovery, err);
+}
+
+// `name` is that of the setting, `mode` NULL leaves it as it is.
+static int set_mode(struct admin *admin, const char *name, const char *mode, struct err *err)
+{
+    char sql[160], now[16];
+
+    if (mode) {
+        (void)snprintf(sql, sizeof sql,
+                       "UPDATE " SQL_SCHEMA ".setting SET value = '%s' WHERE name = '%s'", mode,
+                       name);
+        if (admin_run_locked(admin, "set a mode", sql, err) < 0)
+            return -1;
+    }
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT value FROM " SQL_SCHEMA ".setting WHERE name = '%s'", name);
+    if (admin_value(admin, sql, now, sizeof now, err) < 0)
+        return -1;
+    admin_say(admin, "%s: %s", name, now);
+    return 0;
+}
+
+// A kind of triggers: what lists its tables, what puts them there, and what that makes of one.
+struct covering {
+    const char *tables, *cover, *done;
+};
+
+static const struct covering coverings[] = {
+    {"guarded_tables", "cover", "is guarded"},
+    {"recovery_tables", "cover_recovery", "is watched for recoveries"},
+};
+
+static int cover(struct admin *admin, const struct covering *covering, const char *name,
+                 struct err *err)
+{
+    char *quoted = PQescapeLiteral(admin->pq, name, strlen(name));
+    char sql[256], what[128];
+    int rc = 0;
+
+    if (!quoted)
+        return err_set(err, ERR_INVALID, 0, "a table's name is not valid text");
+    (void)snprintf(sql, sizeof sql, "SELECT " SQL_SCHEMA ".%s(%s)", covering->cover, quoted);
+    (void)snprintf(what, sizeof what, "put triggers on table %s", name);
+    PQfreemem(quoted);
+    rc = admin_run_locked(admin, what, sql, err);
+    if (rc == 0)
+        admin_say(admin, "table %s %s", name, covering->done);
+    return rc;
+}
+
+// One table a transaction: a CREATE TRIGGER that waits holds up all who write its table.
+static int cover_all(struct admin *admin, const struct covering *covering, struct err *err)
+{
+    char name[ELECTION_TABLE_SIZE], last[ELECTION_TABLE_SIZE] = "", sql[160];
+
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT name FROM " SQL_SCHEMA
+                   ".%s() WHERE NOT is_covered ORDER BY name LIMIT 1",
+                   covering->tables);
+    for (;;) {
+        if (admin_value(admin, sql, name, sizeof name, err) < 0)
+            return err_wrap(err, "look for tables without triggers");
+        if (!name[0])
+            return 0;
+        if (strcmp(name, last) == 0)
+            return err_set(err, ERR_BUG, 0, "table %s does not keep its triggers", name);
+        if (cover(admin, covering, name, err) < 0)
+            return -1;
+        memcpy(last, name, sizeof last);
+    }
+}
+
+// A pooler in transaction mode shows the search_path of whoever had the session before: an
+// unqualified name could be anybody's table.
+static int check_pooler(struct admin *admin, struct err *err)
+{
+    bool is_pooled = false;
+
+    if (admin_is_pooled(admin, &is_pooled, err) < 0)
+        return -1;
+    if (!is_pooled)
+        return 0;
+    admin_say(admin, "this connection goes through a pooler: use the server's own address, "
+                     "for metas and agents as well");
+    if (strchr(admin->options->leader_table, '.'))
+        return 0;
+    return err_set(
+        err, ERR_INVALID, 0,
+        "election.leaderTable \"%s\" behind a pooler: other clients may have set the "
+        "search_path; write schema.%s, or use the server's own address",
+        admin->options->leader_table, admin->options->leader_table);
 }
 
 int sql_install(const struct sql_options *options, struct err *err)
 {
     __attribute__((cleanup(admin_done))) struct admin admin = {.options = options};
 
-    if (admin_begin(&admin, err) < 0 || lock_out_others(&admin, err) < 0 ||
-        check_existing(&admin, err) < 0 ||
+    if (check_modes(options, err) < 0 || admin_begin(&admin, err) < 0 ||
+        check_pooler(&admin, err) < 0)
+        return -1;
+    if (lock_out_others(&admin, err) < 0 || check_existing(&admin, err) < 0 ||
         admin_run_locked(&admin, "create the schema", sql_schema, err) < 0)
         return -1;
     admin_say(&admin, "schema version %d is in place", SQL_VERSION);
-    if (ensure_leader(&admin, err) < 0 || give_to_owner(&admin, err) < 0 ||
-        grant_all(&admin, err) < 0)
+    if (set_mode(&admin, "guard", options->guard, err) < 0 ||
+        set_mode(&admin, "recovery", options->recovery, err) < 0 ||
+        ensure_leader(&admin, err) < 0 || give_to_owner(&admin, err) < 0 ||
+        grant_all(&admin, err) < 0 || cover_all(&admin, &coverings[0], err) < 0 ||
+        cover_all(&admin, &coverings[1], err) < 0)
         return -1;
     return install_trigger(&admin, err);
+}
+
+// Tables one by one, the election's last: as long as it has its triggers, terms move and what
+// is still guarded is guarded rightly.
+static int uncover_all(struct admin *admin, struct err *err)
+{
+    char sql[2048], last[2048] = "";
+
+    for (;;) {
+        if (admin_value(admin,
+                        "SELECT string_agg(format('DROP TRIGGER IF EXISTS %I ON %s', t.tgname,"
+                        " t.tgrelid::regclass), ';') FROM pg_trigger t"
+                        " JOIN pg_proc p ON p.oid = t.tgfoid"
+                        " JOIN pg_namespace n ON n.oid = p.pronamespace"
+                        " WHERE n.nspname = '" SQL_SCHEMA
+                        "' AND NOT t.tgisinternal GROUP BY t.tgrelid"
+                        " ORDER BY bool_or(p.proname = 'on_campaign'), t.tgrelid LIMIT 1",
+                        sql, sizeof sql, err) < 0)
+            return err_wrap(err, "look for triggers");
+        if (!sql[0])
+            return 0;
+        if (strcmp(sql, last) == 0)
+            return err_set(err, ERR_BUG, 0, "a trigger does not go away: %.100s", sql);
+        if (admin_run_locked(admin, "drop the triggers of a table", sql, err) < 0)
+            return -1;
+        memcpy(last, sql, sizeof last);
+    }
 }
 
 int sql_uninstall(const struct sql_options *options, struct err *err)
@@ -251,20 +374,61 @@ int sql_uninstall(const struct sql_options *options, struct err *err)
     __attribute__((cleanup(admin_done))) struct admin admin = {.options = options};
 
     if (admin_begin(&admin, err) < 0 || lock_out_others(&admin, err) < 0 ||
-        check_existing(&admin, err) < 0 ||
+        check_existing(&admin, err) < 0 || uncover_all(&admin, err) < 0 ||
         admin_run_locked(&admin, "uninstall", sql_remove, err) < 0)
         return -1;
     admin_say(&admin, "nothing of metafence is left in this database");
     return 0;
 }
 
+// What RisingWave had from v2.3 to 3.2: for the printed text, which can't look.
+static const char *const known_tables[] = {
+    "worker",
+    "worker_property",
+    "catalog_version",
+    "hummock_version_delta",
+    "hummock_version_stats",
+    "hummock_sequence",
+    "hummock_pinned_version",
+    "hummock_pinned_snapshot",
+    "hummock_epoch_to_version",
+    "hummock_time_travel_version",
+    "hummock_time_travel_delta",
+    "hummock_sstable_info",
+    "hummock_gc_history",
+    "hummock_table_change_log",
+    "compaction_task",
+    "compaction_status",
+    "compaction_config",
+};
+
+static const char *const watched_tables[] = {"object", "fragment", "hummock_version_delta"};
+
+static void put_mode(struct buf *text, const char *name, const char *mode)
+{
+    if (mode)
+        buf_printf(text, "UPDATE " SQL_SCHEMA ".setting SET value = '%s' WHERE name = '%s';\n",
+                   mode, name);
+}
+
+static void put_cover(struct buf *text, const char *function, const char *table)
+{
+    buf_printf(text, "BEGIN;\n" LOCK_TIMEOUT "\nSELECT " SQL_SCHEMA ".%s('%s');\nCOMMIT;\n",
+               function, table);
+}
+
 int sql_print(const struct sql_options *options, struct buf *ret_text, struct err *err)
 {
     char table[2 * ELECTION_TABLE_SIZE + 8];
 
+    if (check_modes(options, err) < 0)
+        return -1;
     if (election_table_quote(options->leader_table, table, sizeof table, err) < 0)
         return err_wrap(err, "election.leaderTable");
-    buf_printf(ret_text, "BEGIN;\n" LOCK_TIMEOUT "\n%sCOMMIT;\n\n", sql_schema);
+    buf_printf(ret_text, "BEGIN;\n" LOCK_TIMEOUT "\n%s", sql_schema);
+    put_mode(ret_text, "guard", options->guard);
+    put_mode(ret_text, "recovery", options->recovery);
+    buf_puts(ret_text, "COMMIT;\n\n");
     for (size_t i = 0; i < options->role_count; i++) {
         char role[2 * ELECTION_TABLE_SIZE];
         if (election_table_quote(options->roles[i], role, sizeof role, err) < 0)
@@ -275,65 +439,15 @@ int sql_print(const struct sql_options *options, struct buf *ret_text, struct er
     }
     buf_puts(ret_text, "BEGIN;\n" LOCK_TIMEOUT "\n");
     put_replaced(ret_text, sql_owner, SQL_LEADER_TABLE, table);
-    buf_puts(ret_text, "COMMIT;\n\nBEGIN;\n" LOCK_TIMEOUT "\n");
+    buf_puts(ret_text,
+             "COMMIT;\n\n-- Each of these tables that is there; false: none, or guarded "
+             "already.\n");
+    for (size_t i = 0; i < sizeof known_tables / sizeof known_tables[0]; i++)
+        put_cover(ret_text, "cover", known_tables[i]);
+    for (size_t i = 0; i < sizeof watched_tables / sizeof watched_tables[0]; i++)
+        put_cover(ret_text, "cover_recovery", watched_tables[i]);
+    buf_puts(ret_text, "\nBEGIN;\n" LOCK_TIMEOUT "\n");
     put_replaced(ret_text, sql_trigger, SQL_LEADER_TABLE, table);
     buf_puts(ret_text, "COMMIT;\n");
-    return 0;
-}
-
-static int read_counts(struct admin *admin, struct sql_status *status, struct err *err)
-{
-    char text[64];
-    const struct {
-        const char *sql;
-        int64_t *ret;
-    } counts[] = {
-        {"SELECT coalesce(max(term), 0) FROM " SQL_SCHEMA ".term", &status->term},
-        {"SELECT count(*) FROM " SQL_SCHEMA ".tag", &status->tags},
-        {"SELECT count(*) FROM " SQL_SCHEMA ".death", &status->deaths},
-    };
-    int64_t version = 0;
-
-    if (admin_value(admin, "SELECT value FROM " SQL_SCHEMA ".setting WHERE name = 'guard'",
-                    status->guard, sizeof status->guard, err) < 0 ||
-        admin_value(admin,
-                    "SELECT value FROM " SQL_SCHEMA ".setting WHERE name = 'schema_version'",
-                    text, sizeof text, err) < 0)
-        return -1;
-    status->version =
-        election_parse_count(text, &version) && version < 1000000 ? (int)version : 0;
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        if (admin_value(admin, counts[i].sql, text, sizeof text, err) < 0)
-            return -1;
-        if (!election_parse_count(text, counts[i].ret))
-            return err_set(err, ERR_INVALID, 0, "not a count: \"%s\"", text);
-    }
-    status->can_read = true;
-    return 0;
-}
-
-int sql_status(const struct sql_options *options, struct sql_status *ret_status,
-               struct err *err)
-{
-    __attribute__((cleanup(admin_done))) struct admin admin = {.options = options};
-    struct sql_status status = {0};
-    char state[8];
-
-    if (admin_begin(&admin, err) < 0 || leader_exists(&admin, &status.has_table, err) < 0 ||
-        trigger_state(&admin, state, sizeof state, err) < 0 ||
-        admin_value(
-            &admin,
-            "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = '" SQL_SCHEMA
-            "'",
-            status.owner, sizeof status.owner, err) < 0)
-        return -1;
-    status.has_schema = status.owner[0] != '\0';
-    status.has_trigger = state[0] != '\0';
-    status.is_trigger_on = strcmp(state, "on") == 0;
-    // Without rights the rest stays empty, which can_read says.
-    if (status.has_schema && read_counts(&admin, &status, err) < 0 &&
-        strcmp(admin.sqlstate, "42501") != 0 && strcmp(admin.sqlstate, "42P01") != 0)
-        return -1;
-    *ret_status = status;
     return 0;
 }

@@ -163,14 +163,16 @@ static void slot_on_closed(const struct pg_fault *why, void *arg)
 
 // Answers to reads come in send order: a read is sent only when no other one is under way, and
 // of the two copies of a hedged one the later answer is dropped.
-static void slot_on_result(const PGresult *result, void *arg)
+static void slot_on_result(PGresult **owner, void *arg)
 {
     struct slot *slot = arg;
     struct pg *pg = slot->pg;
     struct request *request = slot->flight;
+    const PGresult *result = *owner;
     ExecStatusType status = PQresultStatus(result);
     struct pg_reply reply = {
         .result = result,
+        .owner = owner,
         .sent_at = slot->sent_at,
         .received_at = clock_now(),
         .was_hedged = slot != active_of(pg) && !slot->is_former,
@@ -476,6 +478,11 @@ bool pg_is_tls(const struct pg *pg)
 bool pg_is_listening(const struct pg *pg)
 {
     return pg_is_up(pg) && pg_conn_listens(pg->slots[pg->active].conn);
+}
+
+bool pg_is_pooled(const struct pg *pg)
+{
+    return pg_is_up(pg) && pg_conn_is_pooled(pg->slots[pg->active].conn);
 }
 
 const struct pg_stats *pg_stats(const struct pg *pg)

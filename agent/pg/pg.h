@@ -26,6 +26,7 @@ struct pg_request {
 
 struct pg_reply {
     const PGresult *result; // borrowed for the call; NULL when `fault` is set
+    PGresult **owner;       // for pg_answer_keep()
     struct pg_fault
         fault; // kind PG_OK, or what went wrong, an SQL error of the statement included
     struct instant sent_at; // before the answered statement was sent; ns 0: never sent
@@ -71,6 +72,7 @@ void pg_renew(struct pg *pg);
 bool pg_is_up(const struct pg *pg);
 bool pg_is_tls(const struct pg *pg);
 bool pg_is_listening(const struct pg *pg);
+bool pg_is_pooled(const struct pg *pg); // as pg_conn_is_pooled
 const struct pg_stats *pg_stats(const struct pg *pg);
 // Why there is no session; kind PG_OK while there is one or nothing was tried.
 const struct pg_fault *pg_last_fault(const struct pg *pg);
