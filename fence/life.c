@@ -14,6 +14,7 @@
 #define STORM_MAX_DOUBLINGS  20
 #define STATUS_ABORT         134 // 128 + SIGABRT, also as an exit code of a wrapper
 #define SIGNAL_ABORT         6
+#define SIGNAL_KILL          9
 
 // ---- one life
 
@@ -136,12 +137,26 @@ static void back_off(struct shim_memory *memory, struct instant now)
         instant_max(memory->backoff_until, instant_add(now, delays_ns[step]));
 }
 
+// An order to kill still waited, as while we were stopped, and somebody else has done it.
+static void adopt_kill(struct shim_memory *memory, struct instant now, int wait_status)
+{
+    if (memory->kill_sent || memory->kill_order == FENCE_REASON_NONE ||
+        !WIFSIGNALED(wait_status) || WTERMSIG(wait_status) != SIGNAL_KILL)
+        return;
+    memory->kill_sent = true;
+    memory->kill_reason = memory->kill_order;
+    memory->kill_decided = now;
+    memory->kill_deadline_ns = memory->status.deadline_ns;
+}
+
 void shim_reaped(const struct shim_config *config, struct shim_memory *memory,
                  struct instant now, int wait_status)
 {
     struct fence_status *status = &memory->status;
-    bool in_place = memory->kill_sent || is_clean(wait_status) || is_abort(wait_status);
+    bool in_place = false;
 
+    adopt_kill(memory, now, wait_status);
+    in_place = memory->kill_sent || is_clean(wait_status) || is_abort(wait_status);
     record_death(memory, now, wait_status);
     latch_put(memory, SHIM_ALIVE | SHIM_SILENCE_HELD, false);
     status->pid = 0;

@@ -156,7 +156,7 @@ static int check_order_fields(const struct fence_order *order, struct err *err)
 {
     const struct bounded enums[] = {
         {"role", order->role, FENCE_ROLE_KILL},
-        {"reason", order->reason, FENCE_REASON_PHANTOM_LEADER},
+        {"reason", order->reason, FENCE_REASON_LAST},
         {"row", order->row, FENCE_ROW_OURS},
         {"database", order->database, FENCE_DATABASE_DOWN},
     };
@@ -207,7 +207,7 @@ static int check_status_fields(const struct fence_status *status, struct err *er
         {"state", status->state, SHIM_ENDED},
         {"permit", status->permit, FENCE_ROLE_LEADER},
         {"hold", status->hold, SHIM_HOLD_BACKOFF},
-        {"last_death.reason", death->reason, FENCE_REASON_PHANTOM_LEADER},
+        {"last_death.reason", death->reason, FENCE_REASON_LAST},
         {"last_death.engaged", death->engaged, 1},
         {"last_death.reserved", death->reserved, 0},
     };
@@ -258,6 +258,7 @@ const char *fence_reason_name(enum fence_reason reason)
     case FENCE_REASON_TWIN_IDENTITY: return "TwinIdentity";
     case FENCE_REASON_DATABASE_REPLACED: return "DatabaseReplaced";
     case FENCE_REASON_PHANTOM_LEADER: return "PhantomLeader";
+    case FENCE_REASON_DIVERGED_LEADER: return "DivergedLeader";
     }
     return "?";
 }
