@@ -45,6 +45,8 @@ type cluster struct {
 	conn  *pgx.Conn
 	nodes []*node
 	dir   string
+	// computes are nodes too; their index goes on after that of the metas
+	computes []*node
 }
 
 func newCluster(t *testing.T, s setup) *cluster {
@@ -86,7 +88,7 @@ func (c *cluster) connect() *pgx.Conn {
 func (c *cluster) newNode(i int) *node {
 	c.t.Helper()
 	n := &node{
-		c: c, index: i, service: nextPort(), metrics: nextPort(), dashboard: nextPort(), proxyPort: nextPort(),
+		c: c, index: i, service: nextPort(c.t), metrics: nextPort(c.t), dashboard: nextPort(c.t), proxyPort: nextPort(c.t),
 		file: filepath.Join(c.dir, fmt.Sprintf("witness.%d", i)),
 	}
 	n.id = fmt.Sprintf("127.0.0.1:%d", n.service)
@@ -181,12 +183,12 @@ func (c *cluster) await(within time.Duration, what string, cond func() bool) {
 // dump shows what the nodes noted; ticks are left out and a run of errors is one line.
 func (c *cluster) dump() {
 	c.t.Helper()
-	for _, n := range c.nodes {
+	for _, n := range append(c.nodes[:len(c.nodes):len(c.nodes)], c.computes...) {
 		var text strings.Builder
 		errs := 0
 		for _, l := range n.events() {
 			switch l.Kind {
-			case "tick", "write", "renew":
+			case "tick", "write", "renew", "trim", "heartbeat":
 				continue
 			case "err":
 				if errs++; errs > 1 {

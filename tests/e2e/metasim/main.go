@@ -8,13 +8,19 @@ import (
 	"fmt"
 	"os"
 
+	"metasim/internal/compute"
 	"metasim/internal/meta"
 	"metasim/internal/proxy"
+	"metasim/internal/schema"
 	"metasim/internal/witness"
 )
 
-const usage = `usage: metasim meta-node | pgproxy | witness install|check|sql  [flags]
+const usage = `usage: metasim meta-node | compute-node | schema | members | call | pgproxy | witness install|check|sql  [flags]
   meta-node   campaign, follow and lead as a RisingWave meta node does
+  compute-node  register with the leading meta, heartbeat, obey its control stream
+  schema      print the catalog's schema of a release, or bring a database up to it
+  members     ask a meta who is a member and who leads
+  call        one RPC to a leading meta or a compute node: workers, jobs, recoveries, actors
   pgproxy     TCP proxy in front of Postgres: stall, reset, old-dead, drop-new, cut, latency, loss
   witness     install the log of renewals in Postgres; check witness files for two leaders
 Each sub-command explains its flags with --help.`
@@ -28,6 +34,14 @@ func main() {
 	switch os.Args[1] {
 	case "meta-node":
 		os.Exit(meta.Main(args))
+	case "compute-node":
+		os.Exit(compute.Main(args))
+	case "schema":
+		os.Exit(schema.Main(args))
+	case "members":
+		os.Exit(meta.MembersMain(args))
+	case "call":
+		os.Exit(meta.CallMain(args))
 	case "pgproxy":
 		os.Exit(proxy.Main(args))
 	case "witness":

@@ -84,14 +84,29 @@ var longFlag = flag.Bool("long", os.Getenv("METASIM_LONG") != "", "larger sample
 
 func long() bool { return *longFlag }
 
-var ports struct {
+var ports = struct {
 	sync.Mutex
-	next int
+	next  int
+	taken map[int]bool
+}{taken: map[int]bool{}}
+
+// nextPort returns a free loopback port from METASIM_PORTS (first-last, default 21000-21999) that is the
+// test's to its end, also while nobody listens on it: a node that restarts needs it again. Ephemeral ports
+// won't do for the same reason.
+func nextPort(t *testing.T) int {
+	t.Helper()
+	port := takePort()
+	t.Cleanup(func() { releasePort(port) })
+	return port
 }
 
-// nextPort returns a free loopback port from METASIM_PORTS (first-last, default 21000-21999). Ephemeral
-// ports won't do: a node's port must still be free when it restarts.
-func nextPort() int {
+func releasePort(port int) {
+	ports.Lock()
+	defer ports.Unlock()
+	delete(ports.taken, port)
+}
+
+func takePort() int {
 	first, last := 21000, 21999
 	if r := os.Getenv("METASIM_PORTS"); r != "" {
 		if _, err := fmt.Sscanf(r, "%d-%d", &first, &last); err != nil {
@@ -103,9 +118,13 @@ func nextPort() int {
 	for range last - first {
 		ports.next++
 		port := first + ports.next%(last-first+1)
+		if ports.taken[port] {
+			continue
+		}
 		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			_ = lis.Close()
+			ports.taken[port] = true
 			return port
 		}
 	}

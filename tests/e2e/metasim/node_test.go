@@ -44,13 +44,19 @@ func (n *node) start(flags ...string) {
 	if len(s.phases) > n.index {
 		args = append(args, "--phase-ms", fmt.Sprint(s.phases[n.index]))
 	}
-	n.cmd = exec.Command(binary, append(append(args, s.flags...), flags...)...)
-	n.cmd.Env = append(os.Environ(),
-		fmt.Sprintf("RW_SQL_ENDPOINT=127.0.0.1:%d", n.proxyPort), "RW_SQL_DATABASE="+n.c.db, "RW_SQL_USERNAME=postgres",
-		"RW_ADVERTISE_ADDR="+n.id, fmt.Sprintf("RW_LISTEN_ADDR=127.0.0.1:%d", n.service),
-		fmt.Sprintf("RW_PROMETHEUS_HOST=127.0.0.1:%d", n.metrics), fmt.Sprintf("RW_DASHBOARD_HOST=127.0.0.1:%d", n.dashboard))
-	n.cmd.Env = append(n.cmd.Env, n.tag())
-	n.cmd.Env = append(n.cmd.Env, s.env...)
+	n.launch(append(append(args, s.flags...), flags...), append([]string{
+		fmt.Sprintf("RW_SQL_ENDPOINT=127.0.0.1:%d", n.proxyPort), "RW_SQL_DATABASE=" + n.c.db, "RW_SQL_USERNAME=postgres",
+		"RW_ADVERTISE_ADDR=" + n.id, fmt.Sprintf("RW_LISTEN_ADDR=127.0.0.1:%d", n.service),
+		fmt.Sprintf("RW_PROMETHEUS_HOST=127.0.0.1:%d", n.metrics), fmt.Sprintf("RW_DASHBOARD_HOST=127.0.0.1:%d", n.dashboard),
+		n.tag(),
+	}, s.env...))
+}
+
+// launch starts metasim with more in its environment.
+func (n *node) launch(args, env []string) {
+	n.c.t.Helper()
+	n.cmd = exec.Command(binary, args...)
+	n.cmd.Env = append(os.Environ(), env...)
 	logFile, err := os.OpenFile(n.logPath(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		n.c.t.Fatal(err)

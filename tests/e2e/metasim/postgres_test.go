@@ -64,7 +64,7 @@ func startPostgres() (*postgres, error) {
 			return nil, err
 		}
 	}
-	pg := &postgres{dir: dir, port: nextPort()}
+	pg := &postgres{dir: dir, port: takePort()}
 	started.Lock()
 	started.servers = append(started.servers, pg)
 	started.Unlock()
@@ -108,6 +108,7 @@ func (pg *postgres) down() error {
 func (pg *postgres) remove() {
 	_ = pg.down()
 	_ = os.RemoveAll(pg.dir)
+	releasePort(pg.port)
 }
 
 func (pg *postgres) dsn(database string) string {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"metasim/internal/meta"
+	"metasim/internal/wire"
 )
 
 // call makes one RPC with an empty request on a connection of its own.
@@ -28,7 +29,7 @@ func call(t *testing.T, port int, method string) ([]byte, codes.Code) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var in, out []byte
-	err = conn.Invoke(ctx, method, &in, &out, grpc.ForceCodecV2(meta.RawCodec{}))
+	err = conn.Invoke(ctx, method, &in, &out, grpc.ForceCodecV2(wire.Codec{}))
 	return out, status.Code(err)
 }
 
@@ -69,6 +70,10 @@ func TestServicesOfFollowerAndLeader(t *testing.T) {
 	out, code := call(t, f.service, methodMembers)
 	if code != codes.OK || len(out) == 0 {
 		t.Errorf("members: %q %v", out, code)
+	}
+	found, err := meta.AskMembers(fmt.Sprintf("127.0.0.1:%d", f.service))
+	if err != nil || len(found) != 2 || found[0].Leader == found[1].Leader {
+		t.Errorf("metasim members: %v %v, want two of which one leads", found, err)
 	}
 	for _, url := range []string{fmt.Sprintf("http://127.0.0.1:%d/any", l.metrics), fmt.Sprintf("http://127.0.0.1:%d/api/version", l.dashboard)} {
 		resp, err := http.Get(url)

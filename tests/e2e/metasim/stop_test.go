@@ -41,9 +41,7 @@ func TestG1TermInAStall(t *testing.T) {
 	samples(t, pick(3, 12), func(t *testing.T) {
 		c := newCluster(t, setup{})
 		l := c.start()
-		betweenCampaigns(l)
-		at := clock.BootNS()
-		l.link("mode stall")
+		at := cutBetweenCampaigns(l, "stall")
 		lasts(1500 * time.Millisecond)
 		l.signal(syscall.SIGTERM)
 		c.await(patience, "leader services gone", func() bool { return l.has("services_down", at) && !listens(l.service) })

@@ -7,6 +7,8 @@ import (
 	"log"
 	"strings"
 	"time"
+
+	"metasim/internal/process"
 )
 
 // election is the SQL election client, faults included: an error ends a round with the local
@@ -28,7 +30,7 @@ func (e *election) run(stop <-chan struct{}, lost func(), done chan<- struct{}) 
 			break
 		}
 		log.Printf("ERROR risingwave_meta_node::server: an election error occurred error=%v", err)
-		e.jour.line("err", kv("msg", err.Error()))
+		e.jour.Line("err", kv("msg", err.Error()))
 	}
 	lost()
 	close(done)
@@ -61,7 +63,7 @@ func (e *election) runOnce(stop <-chan struct{}) error {
 			round.trim()
 		case branchTimeout:
 			log.Printf("ERROR risingwave_meta::rpc::election::sql: member %s election timeout", e.id)
-			e.jour.line("lost", kv("why", "election timeout"))
+			e.jour.Line("lost", kv("why", "election timeout"))
 			e.watch.send(false)
 			return nil
 		case branchStop:
@@ -87,10 +89,10 @@ func (r *round) campaign() (lost bool, err error) {
 	}
 	if row.service != electionService {
 		log.Printf("panic: assertion failed: %q == %q", row.service, electionService)
-		abortProcess(r.jour)
+		process.Abort(r.jour)
 	}
 	if row.id != r.row {
-		r.jour.line("row", kv("leader", row.id))
+		r.jour.Line("row", kv("leader", row.id))
 		r.row = row.id
 	}
 	switch {
@@ -98,7 +100,7 @@ func (r *round) campaign() (lost bool, err error) {
 		r.won(row)
 	case r.isLeader:
 		log.Printf("WARN risingwave_meta::rpc::election::sql: leader has been changed to %s", row.id)
-		r.jour.line("lost", kv("why", "leader has been changed to "+row.id))
+		r.jour.Line("lost", kv("why", "leader has been changed to "+row.id))
 		return true, nil
 	case r.prev != row.id:
 		log.Printf("INFO risingwave_meta::rpc::election::sql: leader is %s", row.id)
@@ -112,9 +114,9 @@ func (r *round) won(row electionRow) {
 	pulse := !r.isLeader
 	r.isLeader = true
 	if pulse {
-		r.jour.line("elected", kv("hb_us", row.heartbeatUS))
+		r.jour.Line("elected", kv("hb_us", row.heartbeatUS))
 	}
-	r.jour.line("renew", kv("hb_us", row.heartbeatUS), kv("pulse", pulse))
+	r.jour.Line("renew", kv("hb_us", row.heartbeatUS), kv("pulse", pulse))
 	r.watch.send(pulse)
 }
 
@@ -122,9 +124,11 @@ func (r *round) trim() {
 	if !r.isLeader {
 		return
 	}
-	if err := r.driver.trimCandidates(context.Background(), 2*r.ttl); err != nil {
+	err := r.driver.trimCandidates(context.Background(), 2*r.ttl)
+	if err != nil {
 		log.Printf("WARN risingwave_meta::rpc::election::sql: trim candidates failed error=%v", err)
 	}
+	r.jour.Line("trim", kv("ok", err == nil))
 }
 
 func (r *round) stop() {
@@ -137,7 +141,7 @@ func (r *round) stop() {
 	if err != nil {
 		log.Printf("WARN risingwave_meta::rpc::election::sql: resign failed error=%v", err)
 	}
-	r.jour.line("resign", kv("ok", err == nil))
+	r.jour.Line("resign", kv("ok", err == nil))
 }
 
 // keepMember refreshes the member row once a second until its round ends. A session whose ping is

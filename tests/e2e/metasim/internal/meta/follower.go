@@ -17,7 +17,7 @@ func (n *node) followerPhase() bool {
 	server := n.followerServer()
 	lis := n.listen(n.opt.listen)
 	go func() { _ = server.Serve(lis) }()
-	n.jour.line("ready")
+	n.jour.Line("ready")
 
 	phantom := n.opt.phantom
 	for {
@@ -25,7 +25,7 @@ func (n *node) followerPhase() bool {
 		if won && phantom {
 			// The waiting task is not scheduled before the pulse is over.
 			phantom = false
-			n.jour.line("phantom")
+			n.jour.Line("phantom")
 			select {
 			case <-changed:
 			case <-n.shutdown.Done():

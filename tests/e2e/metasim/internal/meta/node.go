@@ -6,8 +6,6 @@ package meta
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -21,7 +19,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"metasim/internal/clock"
+	base "metasim/internal/journal"
 	"metasim/internal/pool"
+	"metasim/internal/process"
 )
 
 // node is one meta process.
@@ -31,6 +31,7 @@ type node struct {
 	jour     *journal
 	pool     *pool.Pool
 	election *election
+	cluster  *cluster // only of a leader with --workers
 	// shutdown is the process-wide token: TERM, or leadership lost.
 	shutdown context.Context
 	cancel   context.CancelFunc
@@ -52,9 +53,9 @@ func Main(args []string) int {
 		if code, done := wrap(o); done {
 			return code
 		}
-		inc = newIncarnation()
+		inc = base.NewIncarnation()
 	}
-	j, err := openJournal(o.witness, o.advertise, os.Getenv("PGAPPNAME"), inc)
+	j, err := base.Open(o.witness, o.advertise, os.Getenv("PGAPPNAME"), inc)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "metasim meta-node:", err)
 		return 2
@@ -65,19 +66,13 @@ func Main(args []string) int {
 	n := &node{opt: o, inc: inc, jour: j}
 	n.shutdown, n.cancel = context.WithCancel(context.Background())
 	n.run()
-	exitProcess(j, 0)
+	process.Exit(j, 0)
 	return 0
-}
-
-func newIncarnation() string {
-	var b [6]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }
 
 // run returns when the process is to exit with 0.
 func (n *node) run() {
-	n.jour.line("start", kv("listen", n.opt.listen))
+	n.jour.Line("start", kv("listen", n.opt.listen))
 	n.handleSignals()
 	time.Sleep(n.opt.slowStart)
 	n.connect()
@@ -121,7 +116,7 @@ func (n *node) connect() {
 
 func (n *node) panic(format string, args ...any) {
 	log.Printf("panic: "+format, args...)
-	abortProcess(n.jour)
+	process.Abort(n.jour)
 }
 
 // handleSignals: the first TERM or INT cancels the token, a second INT ends at once with 1.
@@ -135,11 +130,11 @@ func (n *node) handleSignals() {
 	go func() {
 		first := <-ch
 		log.Printf("INFO risingwave_rt: received %s, shutting down...", signalName(first))
-		n.jour.line("signal", kv("name", signalName(first)))
+		n.jour.Line("signal", kv("name", signalName(first)))
 		n.cancel()
 		for s := range ch {
 			if s == syscall.SIGINT {
-				exitProcess(n.jour, 1)
+				process.Exit(n.jour, 1)
 			}
 		}
 	}()

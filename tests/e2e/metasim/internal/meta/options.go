@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"metasim/internal/schema"
 )
 
 // options of a meta node: the original's arguments (each with its environment variable), the knobs
@@ -26,6 +28,12 @@ type options struct {
 	slowStart, childLife time.Duration
 	phaseMS, blockPool   int
 	tie                  tie
+
+	release                      schema.Release // empty: no registry of workers
+	maxHeartbeat, reconnectLimit time.Duration
+	pauseDir                     string
+	jobs                         int
+	isolation                    bool
 
 	ignoreTerm, wrapperShell, doubleFork, setsid, phantom bool
 }
@@ -60,6 +68,7 @@ func parseOptions(args []string, usage io.Writer) (*options, error) {
 	}
 	o.timing(fs)
 	tieName := o.nasty(fs)
+	release := o.workers(fs)
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -78,7 +87,22 @@ func parseOptions(args []string, usage io.Writer) (*options, error) {
 	if o.tie, err = parseTie(*tieName); err != nil {
 		return nil, err
 	}
+	if *release != "" {
+		if o.release, err = schema.Parse(*release); err != nil {
+			return nil, fmt.Errorf("--workers %q: use v2.6, v2.8, v3.0 or head", *release)
+		}
+	}
 	return o, o.check()
+}
+
+// workers are the flags of the registry.
+func (o *options) workers(fs *flag.FlagSet) *string {
+	fs.DurationVar(&o.maxHeartbeat, "max-heartbeat-interval", time.Minute, "max_heartbeat_interval_secs, whole seconds: a worker expires after this")
+	fs.DurationVar(&o.reconnectLimit, "reconnect-limit", time.Minute, "longest wait between two attempts to reopen a control stream")
+	fs.StringVar(&o.pauseDir, "pause-dir", "", "a task that reaches point P waits while the file DIR/P exists")
+	fs.IntVar(&o.jobs, "jobs", 1, "0 = a cluster without streaming jobs")
+	fs.BoolVar(&o.isolation, "database-isolation", true, "a failed database recovers alone (per_database_isolation with its licence)")
+	return fs.String("workers", "", "lead with a registry of workers, as release v2.6, v2.8, v3.0 or head; empty = none")
 }
 
 func (o *options) timing(fs *flag.FlagSet) {
@@ -126,6 +150,12 @@ func (o *options) check() error {
 		return fmt.Errorf("--pool-max %d, --pool-min %d: need 1 <= max and 0 <= min <= max", o.poolMax, o.poolMin)
 	case o.phaseMS < -1 || o.phaseMS > 999:
 		return fmt.Errorf("--phase-ms %d: give 0 to 999, or -1", o.phaseMS)
+	case o.release != "" && (o.release.AtLeast(schema.Next) || !o.release.AtLeast(schema.V26)):
+		return fmt.Errorf("--workers %s: use v2.6, v2.8, v3.0 or head", o.release)
+	case o.maxHeartbeat%time.Second != 0 || o.maxHeartbeat <= 0:
+		return fmt.Errorf("--max-heartbeat-interval %v: give whole seconds, at least 1s", o.maxHeartbeat)
+	case o.reconnectLimit <= 0 || o.jobs < 0 || o.jobs > 1:
+		return fmt.Errorf("--reconnect-limit %v, --jobs %d: must be positive, and 0 or 1", o.reconnectLimit, o.jobs)
 	case o.blockPool < 0:
 		return fmt.Errorf("--block-pool %d: must not be negative", o.blockPool)
 	}

@@ -11,78 +11,47 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
+
+	"metasim/internal/wire"
 )
 
-// RawCodec passes message bytes through: the few messages are written by hand with protowire.
-type RawCodec struct{}
-
-var _ encoding.CodecV2 = RawCodec{}
-
-func (RawCodec) Name() string { return "proto" }
-
-func (RawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return nil, fmt.Errorf("raw codec: unexpected %T", v)
-	}
-	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
-}
-
-func (RawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return fmt.Errorf("raw codec: unexpected %T", v)
-	}
-	*b = data.Materialize()
-	return nil
-}
-
-type answer func(ctx context.Context) ([]byte, error)
-
-// unary registers service/method; requests carry nothing that these answers depend on.
-func unary(s *grpc.Server, service, method string, fn answer) {
-	handler := func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-		var in []byte
-		if err := dec(&in); err != nil {
-			return nil, err
-		}
-		out, err := fn(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &out, nil
-	}
-	s.RegisterService(&grpc.ServiceDesc{
-		ServiceName: service, HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: method, Handler: handler}},
-	}, struct{}{})
-}
-
-// followerServer serves what a follower serves; everything else is UNIMPLEMENTED.
-func (n *node) followerServer() *grpc.Server {
-	s := grpc.NewServer(grpc.ForceServerCodecV2(RawCodec{}))
-	unary(s, "meta.MetaMemberService", "Members", n.answerMembers)
-	unary(s, "health.Health", "Check", func(context.Context) ([]byte, error) {
-		return appendVarint(nil, 1, 1), nil // SERVING, always
+// followerServices is what a follower serves; everything else is UNIMPLEMENTED.
+func (n *node) followerServices() wire.Services {
+	s := wire.Services{}
+	s.Add(wire.MethodMembers, n.answerMembers)
+	s.Add("/health.Health/Check", func(context.Context, []byte) ([]byte, error) {
+		return wire.Varint(nil, 1, 1), nil // SERVING, always
 	})
 	return s
+}
+
+func (n *node) followerServer() *grpc.Server {
+	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec{}))
+	n.followerServices().Register(server)
+	return server
 }
 
 // leaderServer adds the leader's answers that others read.
 func (n *node) leaderServer(up time.Time) *grpc.Server {
-	s := n.followerServer()
-	unary(s, "meta.ClusterService", "GetClusterRecoveryStatus", func(context.Context) ([]byte, error) {
-		return appendVarint(nil, 1, n.recoveryStatus(time.Since(up))), nil
+	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec{}))
+	s := n.followerServices()
+	s.Add(wire.MethodStatus, func(context.Context, []byte) ([]byte, error) {
+		return wire.Varint(nil, 1, n.recoveryStatus(time.Since(up))), nil
 	})
-	return s
+	if n.cluster != nil {
+		n.clusterServices(s)
+		server.RegisterService(n.cluster.subscription(), struct{}{})
+	}
+	s.Register(server)
+	return server
 }
 
-// recoveryStatus is STARTING (1), then RECOVERING (2) during the bootstrap recovery, then RUNNING (3).
+// recoveryStatus is the barrier worker's; without one it is STARTING (1), then RECOVERING (2) during the bootstrap recovery, then RUNNING (3).
 func (n *node) recoveryStatus(sinceUp time.Duration) uint64 {
+	if n.cluster != nil {
+		return n.cluster.barrier.status.Load()
+	}
 	switch {
 	case sinceUp >= n.opt.recovery:
 		return 3
@@ -92,7 +61,7 @@ func (n *node) recoveryStatus(sinceUp time.Duration) uint64 {
 	return 1
 }
 
-func (n *node) answerMembers(ctx context.Context) ([]byte, error) {
+func (n *node) answerMembers(ctx context.Context, _ []byte) ([]byte, error) {
 	ids, leader, err := n.election.driver.members(ctx)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "%v", err)
@@ -103,8 +72,7 @@ func (n *node) answerMembers(ctx context.Context) ([]byte, error) {
 		if err != nil { // one bad id fails the whole list, as in the original
 			return nil, status.Errorf(codes.Internal, "%v", err)
 		}
-		out = protowire.AppendTag(out, 1, protowire.BytesType)
-		out = protowire.AppendBytes(out, member)
+		out = wire.Bytes(out, 1, member)
 	}
 	return out, nil
 }
@@ -119,19 +87,5 @@ func encodeMember(id string, leader bool) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("invalid address %q: no port", id)
 	}
-	var addr []byte
-	addr = protowire.AppendTag(addr, 1, protowire.BytesType)
-	addr = protowire.AppendString(addr, u.Hostname())
-	addr = appendVarint(addr, 2, port)
-	var out []byte
-	out = protowire.AppendTag(out, 1, protowire.BytesType)
-	out = protowire.AppendBytes(out, addr)
-	if leader {
-		out = appendVarint(out, 2, 1)
-	}
-	return out, nil
-}
-
-func appendVarint(b []byte, field protowire.Number, v uint64) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
+	return wire.Member{Leader: leader}.Encode(wire.Host{Host: u.Hostname(), Port: int32(port)}), nil
 }

@@ -59,7 +59,7 @@ func (w *worker) act(period time.Duration, writes chan<- write) {
 		default:
 			w.state.Store("pending")
 		}
-		w.jour.lineAt(now, "tick", kv("n", n), kv("db", w.state.Load()))
+		w.jour.LineAt(now, "tick", kv("n", n), kv("db", w.state.Load()))
 		<-tick.C
 	}
 }
@@ -73,12 +73,12 @@ func (w *worker) insertTicks(writes <-chan write) {
 		})
 		if err != nil {
 			w.state.Store("err")
-			w.jour.line("write", kv("n", t.n), kv("db", "err"), kv("msg", err.Error()))
+			w.jour.Line("write", kv("n", t.n), kv("db", "err"), kv("msg", err.Error()))
 			continue
 		}
 		w.state.Store("ok")
 		at := int64(binary.BigEndian.Uint64(res.Rows[0][0])) + pgEpochUS
-		w.jour.line("write", kv("n", t.n), kv("db", "ok"), kv("at_us", at))
+		w.jour.Line("write", kv("n", t.n), kv("db", "ok"), kv("at_us", at))
 	}
 }
 

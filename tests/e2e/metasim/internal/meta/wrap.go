@@ -123,7 +123,7 @@ func childMain(o *options, j *journal, inc string) int {
 		}
 	}
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	j.line("child", kv("ppid", os.Getppid()), kv("sid", sessionID()))
+	j.Line("child", kv("ppid", os.Getppid()), kv("sid", sessionID()))
 	n.connectPool()
 	n.startWork()
 	time.Sleep(o.childLife)

@@ -192,3 +192,41 @@ func (p *Pool) belowMin() bool {
 	defer p.mu.Unlock()
 	return p.size < p.opt.Min
 }
+
+// Begin takes a session and opens a transaction on it.
+func (p *Pool) Begin(ctx context.Context) (*Tx, error) {
+	c, err := p.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Exec(Statement{SQL: "BEGIN"}); err != nil {
+		p.Release(c)
+		return nil, err
+	}
+	return &Tx{pool: p, conn: c}, nil
+}
+
+// Tx is a transaction. It ends with Commit or Rollback, which give the session back.
+type Tx struct {
+	pool *Pool
+	conn *Conn
+}
+
+// Exec runs one statement of the transaction.
+func (t *Tx) Exec(st Statement) (Result, error) { return t.conn.Exec(st) }
+
+// Commit ends the transaction; after an error its fate is unknown if the session was lost.
+func (t *Tx) Commit() error {
+	res, err := t.conn.Exec(Statement{SQL: "COMMIT"})
+	t.pool.Release(t.conn)
+	if err == nil && res.Tag != "COMMIT" { // Postgres answers ROLLBACK to the COMMIT of a failed transaction
+		return errors.New("the transaction was rolled back: " + res.Tag)
+	}
+	return err
+}
+
+// Rollback ends it. An error is found again by whoever takes the session next.
+func (t *Tx) Rollback() {
+	_, _ = t.conn.Exec(Statement{SQL: "ROLLBACK"})
+	t.pool.Release(t.conn)
+}

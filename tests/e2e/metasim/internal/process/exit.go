@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package meta
+// Package process ends processes as the originals end.
+package process
 
 import (
 	"os"
 	"os/signal"
 	"syscall"
 	"unsafe"
+
+	"metasim/internal/journal"
 )
 
-// abortProcess ends the process by a real SIGABRT (134 in a shell), as a panic in the original does.
+// Abort ends the process by a real SIGABRT (134 in a shell), as a panic in the original does.
 // Go's own handler would turn it into exit status 2, so the default action is restored first.
-func abortProcess(j *journal) {
-	j.line("exit", kv("code", 134))
+func Abort(j *journal.Journal) {
+	j.Line("exit", journal.KV("code", 134))
 	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 	signal.Reset(syscall.SIGABRT)
 	var act [64]byte // struct kernel_sigaction, all zero: SIG_DFL, no flags, empty mask
@@ -22,7 +25,8 @@ func abortProcess(j *journal) {
 	select {} // the signal ends us
 }
 
-func exitProcess(j *journal, code int) {
-	j.line("exit", kv("code", code))
+// Exit notes the status and ends the process with it.
+func Exit(j *journal.Journal, code int) {
+	j.Line("exit", journal.KV("code", code))
 	os.Exit(code)
 }
