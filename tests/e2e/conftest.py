@@ -7,6 +7,8 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from harness import Cluster, Lab, results
@@ -14,6 +16,7 @@ from harness.lab import clean_after_crashes
 from harness.logs import LineFile
 from harness.paths import metafence, metafence_run, metasim, postgres_bin
 from harness.waiting import Starvation
+from kube import Kube, Open, open_kube
 from scenario import Case
 
 
@@ -63,6 +66,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if hasattr(terminalreporter.config, "workerinput"):
         return
+    for name, table in results.kept():
+        terminalreporter.section(name)
+        for line in table:
+            terminalreporter.write_line(line)
     lines = results.table()
     if lines:
         terminalreporter.section("two leaders beyond the lease?")
@@ -111,3 +118,14 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
 def cluster(lab: Lab) -> Callable[..., Cluster]:
     """Makes clusters: cluster(ttl=5, guarded=True, …)."""
     return lambda **options: Cluster(lab, **options)
+
+
+@pytest.fixture
+def kube(lab: Lab, cluster: Callable[..., Cluster]) -> Iterator[Open]:
+    """Makes clusters with a Kubernetes API: kube(pods=3, kubernetes={"resync": "5s"}, …)."""
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> Kube:
+            return stack.enter_context(open_kube(lab, cluster, **options))
+
+        yield make

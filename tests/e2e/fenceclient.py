@@ -27,7 +27,8 @@ KEEP, FOLLOWER, LEADER, KILL = range(4)
     TWIN_IDENTITY,
     DATABASE_REPLACED,
     PHANTOM_LEADER,
-) = range(8)
+    DIVERGED_LEADER,
+) = range(9)
 ROW_UNKNOWN, ROW_ABSENT, ROW_OTHER, ROW_OURS = range(4)
 DATABASE_UNKNOWN, DATABASE_UP, DATABASE_DOWN = range(3)
 ARMED, ENGAGED, SUPERSEDED_FLAG, MANUAL_HOLD, TWIN_HOLD, PHANTOM_HOLD = (1 << n for n in range(6))
@@ -54,6 +55,7 @@ REASONS = (
     "TwinIdentity",
     "DatabaseReplaced",
     "PhantomLeader",
+    "DivergedLeader",
 )
 FLAGS = (
     "engaged",

@@ -2,13 +2,19 @@
 """The command line as an operator uses it. Exit codes: 0 done, 1 failed, 2 usage, 3 not confirmed."""
 
 import json
+import os
+import pty
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
-from harness import Cluster, wait_for
+import yaml
+from harness import Cluster, Pod, wait_for
+from harness.fakeapi import PAUSE_KEY
 from harness.paths import metafence, metafence_run
 from harness.postgres import PASSWORD
+from kube import Open
 from scenario import Make
 
 
@@ -184,3 +190,161 @@ def test_status_as_json_is_one_object(cluster: Make) -> None:
     expected |= {"paused_until", "manual_fence", "row", "term", "deadline_ms_left", "not_covered"}
     expected |= {"meta", "last_fence", "counters"}
     assert expected <= status.keys(), expected - status.keys()
+
+
+# --- forms, watching, completion, kubectl ---------------------------------------------------------
+
+
+FORMS = ["config options", "config validate", "sql status", "version", "fence --dry-run"]
+
+
+def test_every_form_of_every_command(cluster: Make) -> None:
+    """JSON and YAML say the same, of the commands whose answer does not change from one call to the next."""
+    made = cluster(ttl=30, pods=1)
+    pod = made.start()
+    for words in FORMS:
+        forms = ("table", "wide", "json", "yaml")
+        done = {form: pod.cli(*words.split(), "-o", form, timeout=60) for form in forms}
+        assert {d.returncode for d in done.values()} == {0}, done
+        assert all(d.stdout for d in done.values()), done
+        assert yaml.safe_load(done["yaml"].stdout) == json.loads(done["json"].stdout), words
+    for word, shape in (("status", dict), ("history", list)):
+        assert isinstance(yaml.safe_load(pod.cli(word, "-o", "yaml", timeout=60).stdout), shape)
+    wide = pod.cli("status", "-o", "wide", timeout=60).stdout
+    assert wide.splitlines()[0] == pod.cli("status", timeout=60).stdout.splitlines()[0]
+    assert "metafence:" in wide and "\033[" not in wide
+    assert pod.kills() == 0 and pod.meta_alive, "a dry run orders nothing"
+    would = pod.cli("sql", "install", "--dry-run", timeout=60).stdout
+    assert would == pod.cli("sql", "print", timeout=60).stdout and "CREATE" in would
+    assert pod.cli("sql", "uninstall", "--dry-run", timeout=60).returncode == 0
+    assert made.postgres.sql("SELECT to_regnamespace('metafence') IS NOT NULL") == [(True,)]
+    _history(pod)
+    _watch_on_a_terminal(pod)
+    _watch_through_a_pipe(pod)
+
+
+def _history(pod: Pod) -> None:
+    assert pod.cli("fence", "--reason", "disk is full", timeout=60).returncode in (0, 3)
+    table = pod.cli("history", timeout=60).stdout.splitlines()
+    assert table[0].split()[:3] == ["WHEN", "EVENT", "RULE"]
+    fences = [line for line in table if " fence " in line and "ManualFence" in line]
+    assert fences and "disk is full" in fences[0], table
+    assert pod.id in pod.cli("history", "-o", "wide", timeout=60).stdout
+    events = [e["event"] for e in json.loads(pod.cli("history", "-o", "json", timeout=60).stdout)]
+    assert events.index("fence") < events.index("dead")
+
+
+def _watch_on_a_terminal(pod: Pod) -> None:
+    """The screen is drawn anew, in color; NO_COLOR is respected."""
+    argv = [str(metafence()), "status", "--watch", "--socket", str(pod.dir / "agent.sock")]
+    for env, colored in (({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False)):
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(argv, stdout=theirs, stdin=theirs, env=env)
+        os.close(theirs)
+        seen = b""
+        while seen.count(b"\033[H\033[J") < 2:
+            seen += os.read(ours, 4096)
+        process.kill()
+        process.wait()
+        os.close(ours)
+        assert (b"\033[31m" in seen) == colored, seen  # a fenced meta is red
+        assert b"disk is full" in seen
+
+
+def _watch_through_a_pipe(pod: Pod) -> None:
+    argv = [str(metafence()), "status", "-w", "-o", "json", "--socket", str(pod.dir / "agent.sock")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        both = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.kill()
+    assert both[0]["boot_ns"] < both[1]["boot_ns"]
+
+
+def test_untagged_names_the_fix(cluster: Make) -> None:
+    pod = cluster(ttl=30, pods=1).start(sql=False)
+    pod.wait_status("no term trigger", lambda s: "Untagged" in s["not_covered"], 10)
+    assert "run `metafence sql install`" in pod.cli("status", timeout=60).stdout
+
+
+def test_status_shows_what_is_refused(kube: Open) -> None:
+    """An annotation that is no order, and labels that may not be written."""
+    made = kube(ttl=30, pods=1)
+    pod = made.start()
+    made.api.annotate(pod.name, PAUSE_KEY, "tomorrow")
+    pod.wait_status("refused", lambda s: "tomorrow" in s["kubernetes"]["refused_order"], 10)
+    table = pod.cli("status", timeout=60).stdout
+    assert "refused order" in table and "tomorrow" in table, table
+    made.api.annotate(pod.name, PAUSE_KEY, None)
+    pod.wait_status("taken back", lambda s: not s["kubernetes"]["refused_order"], 10)
+    assert "refused" not in pod.cli("status", timeout=60).stdout
+    made.api.denied = lambda request: request.method == "PATCH"
+    pod.cli("fence", "--reason", "to be mirrored", "--timeout", "10s", timeout=60)
+    pod.wait_status("denied", lambda s: s["kubernetes"]["label"]["denied"], 20)
+    assert "label         refused" in pod.cli("status", timeout=60).stdout
+
+
+def complete(*words: str) -> list[str]:
+    script = (
+        f"source <({metafence()} completion bash); COMP_WORDS=({' '.join(words)}); "
+        'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _metafence; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, cwd="/etc")
+    assert done.returncode == 0 and not done.stderr, done
+    return done.stdout.split()
+
+
+def test_completion_for_bash() -> None:
+    assert complete("metafence", "sta") == ["status"]
+    assert complete("metafence", "sql", "un") == ["uninstall"]
+    assert complete("metafence", "status", "--wa") == ["--watch"]
+    assert complete("metafence", "status", "-o", "''") == ["table", "wide", "json", "yaml"]
+    assert complete("metafence", "sql", "install", "--guard", "en") == ["enforce"]
+    assert complete("metafence", "doctor", "--meta-config", "hostn") == ["hostname"]
+    # Each command of the overview, and nothing else.
+    overview = re.findall(r"^  (\w+) ", run("--help").stdout, re.MULTILINE)
+    assert complete("metafence", "''") == [*overview, "--help"]
+
+
+FAKE_KUBECTL = """#!/bin/sh
+printf '%s\\n' "$*" >> "$CALLS"
+case $* in
+*"get pods"*role=leader*) printf 'meta-1\\n' ;;
+*"get pods"*) printf 'meta-0\\nmeta-1\\n' ;;
+*meta-0*) exit 3 ;;
+esac
+"""
+
+
+def test_kubectl_plugin(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[2] / "agent" / "cli"
+    (tmp_path / "kubectl").write_text(FAKE_KUBECTL)
+    (tmp_path / "kubectl").chmod(0o755)
+    calls = tmp_path / "calls"
+
+    def plugin(*words: str) -> tuple[int, list[str]]:
+        calls.write_text("")
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(calls)}
+        argv = [str(folder / "kubectl-metafence"), *words]
+        done = subprocess.run(
+            argv, capture_output=True, text=True, env=env, timeout=60, stdin=subprocess.DEVNULL
+        )
+        return done.returncode, [c for c in calls.read_text().splitlines() if "get pods" not in c]
+
+    def call(pod: str, words: str, options: str = "") -> str:
+        return f"{options}exec -i {pod} -c metafence -- metafence {words}"
+
+    assert plugin("-n", "rw", "-p", "meta-2", "fence", "--reason", "x") == (
+        0,
+        [call("meta-2", "fence --reason x", "-n rw ")],
+    )
+    assert plugin("status") == (3, [call("meta-0", "status"), call("meta-1", "status")])
+    file = "--config /etc/metafence/agent.yaml"
+    assert plugin("sql", "status") == (0, [call("meta-1", f"sql status {file}")])
+    assert plugin("reconcile", "--dry-run") == (0, [call("meta-1", "reconcile --dry-run")])
+    assert plugin("-p", "a", "config", "show", "--config", "b") == (0, [call("a", "config show --config b")])
+    for wrong in ([], ["fence"], ["-x", "status"], ["-p"], ["-A", "-p", "a", "status"]):
+        assert plugin(*wrong) == (2, []), wrong
+    completer = folder / "kubectl_complete-metafence"
+    offered = subprocess.run([completer], capture_output=True, text=True, timeout=60)
+    overview = set(re.findall(r"^  (\w+) ", run("--help").stdout, re.MULTILINE))
+    assert set(offered.stdout.split()[:-1]) == overview - {"agent", "completion"}

@@ -5,6 +5,8 @@ That three metas with one leader are there 2 x ttl after the end of a fault is p
 scenario; here are the deliberate fences, and the limit that slows down a storm of kills.
 """
 
+import signal
+
 from harness import boot_ns, wait_for
 from scenario import Make
 
@@ -38,10 +40,11 @@ def test_a_storm_of_kills_delays_the_next_start(cluster: Make) -> None:
     for kill in range(1, 4):
         pod.wait_status("leads", lambda s: s["rule"] == "Leader" and s["engaged"], 10)
         pid = pod.meta_pid
+        pod.signal_meta(signal.SIGSTOP)  # else it may see the row first, and leave by itself
         made.postgres.sql("UPDATE election_leader SET id = 'other:1', last_heartbeat = now()")
         wait_for("the superseded meta is dead", lambda: pod.meta_pid != pid or not pod.meta_alive, 2)
         made.postgres.sql("DELETE FROM election_leader")
-        assert pod.kills() == kill
+        wait_for(f"kill {kill} is counted", lambda n=kill: pod.kills() == n, 2)
     held = pod.wait_status("held by the storm limit", lambda s: s["meta"]["hold_reason"] == "Storm", 3)
     assert 0 < held["meta"]["hold_ms_left"] <= 10_000, held["meta"]
     assert not pod.meta_alive

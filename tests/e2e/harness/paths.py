@@ -51,3 +51,9 @@ def postgres_bin(program: str) -> Path:
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: int(p.parent.name), reverse=True
     )
     return _first(program, [v / program for v in versions], "run ./dev setup, or set PG_BIN")
+
+
+@cache
+def prometheus(program: str) -> Path:
+    home = Path(os.environ.get("METAFENCE_CACHE", Path.home() / ".cache" / "metafence"))
+    return _first(program, [home / "prometheus" / program], "run ./dev setup")

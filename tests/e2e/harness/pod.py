@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One meta with its link to Postgres: alone, or with metafence-run and agent as in a pod."""
 
+import http.client
 import json
 import signal
 import socket
@@ -47,6 +48,7 @@ class Pod:
         self.dir = lab.dir / name
         self.dir.mkdir(mode=0o755)
         self.service_port, self.metrics_port, self.dashboard_port = (lab.port() for _ in range(3))
+        self.http_port = lab.port()  # the agent's probes and metrics
         self.id = advertise or f"127.0.0.1:{self.service_port}"
         self.uid = str(uuid.uuid4())
         self.proxy = Proxy(lab, postgres.port, self.dir)
@@ -77,6 +79,7 @@ class Pod:
             "fence": {"socket": str(self.dir / "fence.sock")},
             "meta": {"servicePort": self.service_port},
             "control": {"socket": str(self.dir / "agent.sock")},
+            "http": {"address": "127.0.0.1", "port": self.http_port},
         }
 
     # --- processes ---------------------------------------------------------------------------
@@ -216,8 +219,8 @@ class Pod:
         """`metafence <words>` against this pod's agent."""
         config = self.dir / "agent.yaml"
         argv = [str(metafence()), *words]
-        argv += ["--config", str(config)] if words[0] in ("sql", "config") else []
-        if words[0] in ("status", "fence", "unfence", "pause", "resume"):
+        argv += ["--config", str(config)] if words[0] in ("sql", "config", "doctor") else []
+        if words[0] in ("status", "history", "fence", "unfence", "pause", "resume"):
             argv += ["--socket", str(self.dir / "agent.sock")]
         env = {"PATH": "/usr/bin:/bin", "PGPASSWORD": PASSWORD}
         return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env=env)
@@ -234,6 +237,18 @@ class Pod:
             except OSError:
                 return None
         return json.loads(answer) if answer else None
+
+    def probe(self, path: str, timeout: float = 2) -> tuple[int, Any]:
+        """What the agent answers to a GET: status and body, parsed where it is JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        is_json = answer.headers["Content-Type"] == "application/json"
+        return answer.status, json.loads(text) if is_json else text
 
     def shim_status(self) -> dict[str, Any]:
         argv = [str(metafence_run()), "status", f"--state={self.dir / 'state'}"]

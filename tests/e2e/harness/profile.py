@@ -54,4 +54,6 @@ PROFILES = {
     # Room for a restart of Postgres, and for its first logins after that, on a busy machine.
     10: replace(_SHORT, ttl=10, connect_timeout="1s", query_timeout="1s"),
     30: Profile(30, "2s", "2s", "250ms", "3s", "2s", "500ms", "10s"),
+    # Nothing happens by itself for an hour: what a single event causes can be seen.
+    7200: Profile(7200, "500ms", "500ms", "1h", "3s", "300ms", "300ms", "10s"),
 }

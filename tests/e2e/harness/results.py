@@ -7,7 +7,10 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .paths import REPO
+
 VARIABLE = "METAFENCE_E2E_RESULTS"
+KEPT = REPO / "build" / "results"
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,26 @@ class Measured:
     guarded: bool
     overlaps: int
     worst_margin_ms: float | None
+
+
+def keep(name: str, whole: list[str], table: list[str]) -> None:
+    """What a long test has to tell: the whole to build/results/NAME.txt, the table also to the run's end."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (KEPT / f"{name}.txt").write_text("\n".join(whole) + "\n")
+    path = os.environ.get(VARIABLE)
+    if path:
+        with open(f"{path}.kept", "a") as out:
+            out.write(json.dumps([name, table]) + "\n")
+
+
+def kept() -> list[tuple[str, list[str]]]:
+    """Names and tables of what was kept in this run. Before table(), which ends it."""
+    path = Path(os.environ[VARIABLE] + ".kept")
+    if not path.exists():
+        return []
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    path.unlink()
+    return [(name, table) for name, table in found]
 
 
 def begin() -> None:

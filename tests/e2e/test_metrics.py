@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics, alerts and runbooks: what rules and documents name is exported by the real agent, promtool finds
+nothing to say about either, each alert fires when it should and has its runbook, and a real Prometheus that
+scrapes healthy agents raises none."""
+
+import json
+import re
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from harness import Lab, wait_for
+from harness.paths import prometheus
+from kube import Kube, Open, supersede
+from workerpods import prepared
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "charts" / "metafence" / "files" / "rules.yaml"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+HEADINGS = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"]
+NAME = re.compile(r"\b(?:metafence|leader_election|process)_[a-z0-9_]+[a-z0-9]\b")
+# What looks like a metric in the documents and is a name in Postgres.
+NO_METRICS = {"metafence_guard", "metafence_term", "metafence_key", "metafence_hold", "metafence_run"}
+
+sys.path.insert(0, str(ROOT / "tests" / "rules"))
+import alerts  # noqa: E402
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
+
+
+def promtool(*words: str | Path, given: str | None = None) -> None:
+    argv = [prometheus("promtool"), *words]
+    done = subprocess.run(argv, input=given, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "lint" not in done.stdout, done
+
+
+def families(page: str) -> set[str]:
+    """Names of families and of their samples."""
+    named = set(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE))
+    return named | set(re.findall(r"^([a-z_0-9]+)[{ ]", page, re.MULTILINE))
+
+
+def value(page: str, sample: str) -> float:
+    found = re.search(rf"^{re.escape(sample)} (\S+)$", page, re.MULTILINE)
+    assert found, f"no {sample}"
+    return float(found[1])
+
+
+def page_of(pod: Any) -> str:
+    status, text = pod.probe("/metrics", timeout=20)
+    assert status == 200
+    return str(text)
+
+
+def test_each_alert_fires_when_it_should(tmp_path: Path) -> None:
+    named = rules()
+    assert {case.alert for case in alerts.CASES} == set(named), "each alert has its case"
+    promtool("check", "rules", RULES)
+    tests = tmp_path / "tests.yaml"
+    tests.write_text(alerts.dump(alerts.promtool_tests(RULES, named)))
+    promtool("test", "rules", tests)
+
+
+def test_each_alert_has_its_runbook() -> None:
+    found = {path.stem for path in RUNBOOKS.glob("Metafence*.md")}
+    assert found == set(rules()), "one runbook an alert"
+    index = (RUNBOOKS / "README.md").read_text()
+    for name, rule in rules().items():
+        text = (RUNBOOKS / f"{name}.md").read_text()
+        assert [line for line in text.splitlines() if line.startswith("#")] == [f"# {name}", *HEADINGS], name
+        assert all(part.strip() for part in re.split(r"^#.*$", text, flags=re.MULTILINE)[2:]), name
+        assert rule["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{name}.md")
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert f"[{name}]({name}.md) | {rule['labels']['severity']} |" in index, name
+
+
+@pytest.fixture
+def made(kube: Open) -> Kube:
+    """With a worker, so that the reconciler has something to say."""
+    return prepared(kube, ["10.9.8.1"], pods=2, ttl=30)[0]
+
+
+def test_what_is_named_is_exported(made: Kube, lab: Lab) -> None:
+    leader = made.start()
+    page = wait_for("the reconciler's metrics", lambda: _whole_page(made), 60)
+    promtool("check", "metrics", given=page)
+    exported = families(page)
+    documents = [RULES, *ROOT.glob("docs/**/*.md"), *(ROOT / "charts/metafence/files").glob("*.json")]
+    for path in documents:
+        named = set(NAME.findall(path.read_text())) - NO_METRICS
+        missing = {n for n in named if n not in exported and n != "process_"}
+        assert not missing, f"{path.relative_to(ROOT)} names {missing}"
+    _labels_are_those_of_the_reference(page)
+    _a_real_prometheus(made, lab)
+    # Detection and decision -> confirmed death are measured.
+    supersede(made, leader)
+    count = 'metafence_detection_duration_seconds_count{reason="Superseded"}'
+    wait_for("detection is measured", lambda: value(page_of(leader), count) == 1, 20)
+    died = 'metafence_fence_duration_seconds_count{method="permit"}'
+    wait_for("the death is confirmed", lambda: value(page_of(leader), died) == 1, 20)
+    assert value(page_of(leader), "metafence_split_brain_seconds_total") > 0
+
+
+def _labels_are_those_of_the_reference(page: str) -> None:
+    text = (ROOT / "docs" / "reference.md").read_text().split("## Metrics", 1)[1].split("\n## ", 1)[0]
+    listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, re.MULTILINE))
+    for name, labels in re.findall(r"^(\w+?)(?:_bucket|_sum|_count)?(?:{(.*)})? \S+$", page, re.MULTILINE):
+        found = set(re.findall(r'(\w+)="', labels)) - {"le"}
+        assert found == set(filter(None, listed[name].strip().split(", "))), name
+
+
+def _whole_page(made: Kube) -> str | None:
+    """The leader's, when the term is known and the guard was looked at."""
+    page = page_of(made.pods[0])
+    late = ("election_term", "guard_unguarded_tables", "lease_deadline_seconds", "token_age_seconds")
+    late += ("reconcile_held", "reconcile_rows", "reconcile_recovering_seconds")
+    return page if {f"metafence_{name}" for name in late} <= families(page) else None
+
+
+def _a_real_prometheus(made: Kube, lab: Lab) -> None:
+    port = lab.port()
+    home = lab.dir / "prometheus"
+    home.mkdir()
+    targets = [
+        {
+            "targets": [f"127.0.0.1:{pod.http_port}"],
+            "labels": {"namespace": "meta", "pod": pod.name, "container": "metafence"},
+        }
+        for pod in made.pods
+    ]
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES)],
+        "scrape_configs": [{"job_name": "metafence", "static_configs": targets}],
+    }
+    (home / "prometheus.yml").write_text(json.dumps(config))
+    argv: list[str | Path] = [
+        prometheus("prometheus"),
+        f"--config.file={home / 'prometheus.yml'}",
+        f"--storage.tsdb.path={home / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    process = lab.spawn("prometheus", argv, home / "prometheus.log")
+
+    def ask(path: str, **query: str) -> Any:
+        url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                return json.load(answer)["data"]
+        except OSError:
+            return None
+
+    def leads() -> bool:
+        answer = ask("query", query="sum(metafence_is_leader) == 1 and sum(up) == 2")
+        return bool(answer and answer["result"])
+
+    def is_judged() -> bool:
+        groups = (ask("rules") or {"groups": []})["groups"]
+        judged = [rule for group in groups for rule in group["rules"]]
+        assert all(rule["health"] != "err" for rule in judged), judged
+        return bool(judged) and all(rule["health"] == "ok" for rule in judged)
+
+    wait_for("both agents are scraped, one leads", leads, 60)
+    wait_for("every rule is evaluated", is_judged, 60)
+    wait_for("no alert is raised", lambda: ask("query", query="ALERTS")["result"] == [], 60)
+    process.kill()
