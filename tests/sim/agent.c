@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent around the real decide(): polls with time-outs and a hedge on a second connection,
 // keeps the facts, sends the order, does what the plan says.
-#include "tests/sim/sim.h"
+#include "tests/sim/cluster.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +22,8 @@ void agent_start(struct world *world, int pod)
     uint32_t gen = agent->gen + 1;
     uint32_t wake_gen = agent->wake_gen;
 
+    if (!kubelet_may_run(world, pod))
+        return;
     *agent = (struct agent){.alive = true, .gen = gen, .wake_gen = wake_gen};
     agent->facts.orders.manual_fence = p->manual;
     if (p->pause_until > world->now)
@@ -29,6 +31,8 @@ void agent_start(struct world *world, int pod)
             p->clock_zero + p->pause_until + p->pause_until / 1000000 * p->clock_ppm};
     agent->conn = 0;
     sim_trace(world, pod, "agent starts");
+    if (world->cluster)
+        cluster_agent_started(world, pod);
     if (p->shim.alive) {
         memset(&p->shim.told, 0, sizeof(p->shim.told));
         shim_turn(world, pod);
@@ -41,6 +45,8 @@ void agent_stop(struct world *world, int pod)
     struct agent *agent = &world->pods[pod].agent;
 
     agent->alive = false;
+    if (world->cluster)
+        cluster_agent_ended(world, pod);
     agent->gen++;
     agent->reading = false;
     shim_turn(world, pod);
@@ -106,7 +112,7 @@ static void start_read(struct world *world, int pod)
     agent->attempt[0] = 0;
     agent->attempt[1] = 0;
     if (agent->conn == 0 && p->link.mode != LINK_STALL && p->link.mode != LINK_DROP &&
-        !can_connect(world, p)) {
+        p->link.mode != LINK_DUMB && !can_connect(world, p)) {
         read_failed(world, pod); // refused or reset
         return;
     }
@@ -126,6 +132,14 @@ static void hedge(struct world *world, int pod)
 
     if (p->agent.reading && can_connect(world, p))
         send_attempt(world, pod, 1, link_open(&p->link));
+}
+
+// In each turn, so without printf.
+static void put_id(char *to, int id)
+{
+    memcpy(to, "meta-00:5690", sizeof("meta-00:5690"));
+    to[5] = (char)('0' + id / 10);
+    to[6] = (char)('0' + id % 10);
 }
 
 static void fill_election(const struct world *world, struct pod *p, const struct req *req)
@@ -158,12 +172,12 @@ static void fill_election(const struct world *world, struct pod *p, const struct
         e->row = ROW_ABSENT;
     } else {
         e->row = view->id == p->id ? ROW_OURS : ROW_OTHER;
-        (void)snprintf(e->owner_id, sizeof(e->owner_id), "meta-%d:5690", view->id);
+        put_id(e->owner_id, view->id);
         memcpy(e->heartbeat_tag, db->tags[view->tag].text, sizeof(e->heartbeat_tag));
     }
     if (view->owner_tag >= 0 && view->term != 0)
         memcpy(e->owner_tag, db->tags[view->owner_tag].text, sizeof(e->owner_tag));
-    (void)snprintf(e->term_owner_id, sizeof(e->term_owner_id), "meta-%d:5690", view->owner_id);
+    put_id(e->term_owner_id, view->owner_id);
     if (req->tag >= 0)
         memcpy(e->asked_tag, db->tags[req->tag].text, sizeof(e->asked_tag));
 }
@@ -231,6 +245,8 @@ static void send_order(struct world *world, int pod)
     if (memcmp(&order, &agent->sent_order, sizeof(order)) == 0 && agent->order_at != 0 &&
         world->now - agent->order_at < world->core.poll_ns)
         return;
+    if (world->cluster && order.role == FENCE_ROLE_KILL && !cluster_may_kill(world, pod))
+        return;
     check_sent(world, pod, &order);
     agent->sent_order = order;
     agent->order_at = world->now;
@@ -280,7 +296,8 @@ static void execute(struct world *world, int pod)
         enum action_kind kind = p->agent.plan.actions[i].kind;
         switch (kind) {
         case ACTION_ORDER: send_order(world, pod); break;
-        case ACTION_LABEL: break;
+        case ACTION_LABEL: cluster_label(world, pod); break;
+        case ACTION_COMPLETE_GUARD: break;
         case ACTION_READ:
             if (!p->agent.reading && p->agent.facts.database.state == DATABASE_ANSWERS)
                 post(world, pod, EV_AGENT_POLL, 20 * MS, 1);
@@ -294,6 +311,10 @@ static void execute(struct world *world, int pod)
         case ACTION_END_SESSIONS:
         case ACTION_RECORD_DEATH:
         case ACTION_DROP_PHANTOM: clean_up(world, p, kind); break;
+        case ACTION_DELETE_POD: cluster_delete_pod(world, pod); break;
+        case ACTION_KILL_PIDFD:
+            sim_fail(world, pod, "a method that is not usable is asked for");
+            break;
         }
     }
 }
@@ -333,13 +354,18 @@ static void one_turn(struct world *world, int pod)
     enum rule before = agent->plan.rule;
 
     agent->facts.now = sim_local(world, p);
-    fill_api(world, pod, &agent->facts.api);
+    if (world->cluster)
+        cluster_before_turn(world, pod);
+    else
+        fill_api(world, pod, &agent->facts.api);
     plant_in_facts(world, agent);
     decide(&world->core, &agent->facts, &agent->memory, &agent->plan);
     world->stats->rules[agent->plan.rule]++;
     if (agent->plan.rule != before)
         sim_trace(world, pod, "rule %s", rule_name(agent->plan.rule));
     execute(world, pod);
+    if (world->cluster)
+        cluster_after_turn(world, pod);
 }
 
 static void set_wake(struct world *world, int pod)
@@ -369,8 +395,7 @@ void agent_turn(struct world *world, int pod)
     agent->in_turn = true;
     do {
         agent->again = false;
-        (void)snprintf(world->core.id, sizeof(world->core.id), "meta-%d:5690",
-                       world->pods[pod].id);
+        put_id(world->core.id, world->pods[pod].id);
         one_turn(world, pod);
     } while (agent->again && ++turns < TURNS_MAX && agent->gen == gen);
     agent->in_turn = false;

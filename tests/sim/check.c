@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The promises, judged by what only the simulation knows: who renewed what when, by whose
 // clock.
-#include "tests/sim/sim.h"
+#include "tests/sim/cluster.h"
 
 #include <string.h>
 
@@ -32,6 +32,8 @@ static bool is_named_uncovered(struct world *world, int pod)
 
     if (p->pause_until > world->now || !p->armed)
         return true;
+    if (world->cluster && world->cluster->nodes[pod].is_stopped)
+        return true; // the kubelet's (promise.c)
     if (held && saw_another(world, pod) && p->pause_until == 0)
         sim_fail(world, pod, "P1: held as a single replica, but it saw another member");
     return held;
@@ -45,8 +47,12 @@ static void check_lease(struct world *world, int pod)
     int64_t over_us = db_now_us(world) - meta->expiry_us;
 
     if (is_named_uncovered(world, pod)) {
-        p->uncovered_until = world->now + reaction_ns(world, p);
+        p->is_uncovered = true;
         return;
+    }
+    if (p->is_uncovered) { // metafence-run wakes at the end of what was not covered
+        p->is_uncovered = false;
+        p->uncovered_until = world->now + reaction_ns(world, p);
     }
     if (over_us <= 0 || world->now < p->uncovered_until ||
         world->now < meta->engaged_at + reaction_ns(world, p))
@@ -92,6 +98,8 @@ void check_step(struct world *world)
             check_lease(world, i);
     if (world->pod_count == PODS_MAX)
         check_twins(world);
+    if (world->cluster)
+        promise_step(world);
 }
 
 // ---- P2
@@ -101,6 +109,8 @@ static bool is_healthy(const struct world *world, int pod)
     const struct pod *p = &world->pods[pod];
     const struct database *db = &world->db;
 
+    if (world->cluster && !p->agent.alive)
+        return false; // it waits for the kubelet
     return p->unsound == 0 && world->now - p->link.sound_since >= world->ttl_ns &&
            p->meta.is_leader && db->up && db->row && !db->null && db->id == p->id &&
            db->row_tag == p->meta.tag && db->owner_tag == p->meta.tag &&
@@ -138,6 +148,10 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
                       (meta->state == META_PROMOTING &&
                        world->now - meta->promoting_at >= world->core.promote_after_ns - S);
         break;
+    case FENCE_REASON_DIVERGED_LEADER:
+        true_reason = world->cluster &&
+                      world->cluster->nodes[pod].diverged == p->shim.memory.status.incarnation;
+        break;
     case FENCE_REASON_LEASE_EXPIRED:
     case FENCE_REASON_AGENT_LOST:
     case FENCE_REASON_NONE: true_reason = world->now >= p->proof_until; break;
@@ -162,6 +176,9 @@ void check_kill(struct world *world, int pod, enum fence_reason reason)
 
     if (world->calm)
         sim_fail(world, pod, "P2: killed for %s, though everything lasts less than a lease",
+                 fence_reason_name(reason));
+    if (world->cluster && world->cluster->is_api_only)
+        sim_fail(world, pod, "P8: killed for %s, though only the API is in trouble",
                  fence_reason_name(reason));
     if (by_clock && is_hasty(world, pod))
         world->stats->hasty++;
@@ -283,6 +300,8 @@ static int64_t hold_end(const struct world *world)
         const struct pod *p = &world->pods[i];
         enum shim_hold hold = p->shim.plan.hold;
         int64_t until = 0;
+        if (world->cluster && kubelet_start_at(world, i) > latest)
+            latest = kubelet_start_at(world, i);
         if (!p->exists || p->meta.state != META_DOWN ||
             (hold != SHIM_HOLD_STORM && hold != SHIM_HOLD_BACKOFF))
             continue;
@@ -302,6 +321,12 @@ void check_settled(struct world *world)
     if (world->now < world->settled_by)
         return;
     why = unsettled(world, &pod);
+    if (!why && world->cluster) {
+        why = promise_unsettled(world, &pod);
+        if (why)
+            sim_fail(world, pod, "P4: %.1f s after the last fault: %s",
+                     (double)(world->now - world->faults_end) / 1e9, why);
+    }
     if (!why)
         return;
     until = hold_end(world) + 2 * world->ttl_ns;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong in a schedule: drawn from the seed before anything runs, so that a schedule
 // can be run again with one fault less.
-#include "tests/sim/sim.h"
+#include "tests/sim/cluster.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -240,6 +240,8 @@ static void set_pause(struct world *world, const struct fault *fault)
 
     p->pause_until = world->now + fault->span_ns;
     p->agent.facts.orders.pause_end = instant_add(sim_local(world, p), fault->span_ns);
+    if (world->cluster)
+        cluster_pause(world, fault->pod, p->agent.facts.orders.pause_end);
     agent_turn(world, fault->pod);
 }
 
@@ -259,8 +261,11 @@ static void begin_twin(struct world *world, const struct fault *fault)
 
     if (world->pods[twin].exists)
         return;
-    if (sim_chance(world, 50))
+    if (sim_chance(world, 50)) {
         link_set(world, fault->pod, LINK_STALL);
+        if (world->cluster)
+            cluster_cut_by_twin(world, fault->pod);
+    }
     world->pod_count = PODS_MAX;
     pod_boot(world, twin, world->pods[fault->pod].id);
 }
@@ -275,6 +280,8 @@ static void end_twin(struct world *world, const struct fault *fault)
     p->shim.gen++;
     p->exists = false;
     link_set(world, fault->pod, LINK_OK);
+    if (world->cluster)
+        cluster_twin_ended(world, fault->pod);
     sim_trace(world, fault->pod, "the old pod is gone for good");
 }
 
@@ -334,21 +341,13 @@ static void begin_outside(struct world *world, const struct fault *fault)
     }
 }
 
-static int leading_pod(const struct world *world, int otherwise)
-{
-    for (int i = 0; i < world->pod_count; i++)
-        if (world->pods[i].exists && world->pods[i].meta.engaged_at != 0)
-            return i;
-    return otherwise;
-}
-
 void fault_begin(struct world *world, int index)
 {
     struct fault *fault = &world->faults[index];
     char text[160];
 
     if (fault->on_leader)
-        fault->pod = leading_pod(world, fault->pod);
+        fault->pod = meta_leading(world, fault->pod);
     fault_describe(fault, text, sizeof(text));
     sim_trace(world, -1, "FAULT %s", text);
     world->stats->faults[fault->kind]++;

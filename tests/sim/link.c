@@ -4,6 +4,7 @@
 //   stall     bytes are held and delivered at the heal; new connections hang
 //   drop      the same, and after the heal it takes the next retransmit
 //   reset     existing connections are reset, new ones too
+//   dumb      one way: what is sent arrives, answers are held
 //   old-dead  connections that exist are silent, new ones work; after the heal they are reset
 #include "tests/sim/sim.h"
 
@@ -54,7 +55,8 @@ static bool passes(struct world *world, struct req *req, enum event_kind kind)
 {
     struct link *link = &world->pods[req->pod].link;
 
-    if (link->mode == LINK_STALL || link->mode == LINK_DROP) {
+    if (link->mode == LINK_STALL || link->mode == LINK_DROP ||
+        (link->mode == LINK_DUMB && kind == EV_DB_ANSWER)) {
         req->held = kind;
         return false;
     }

@@ -119,7 +119,7 @@ static void try_acquire(struct world *world, int pod)
         post(world, pod, EV_META_ACQUIRE, 100 * MS);
         return;
     }
-    if (mode == LINK_STALL || mode == LINK_DROP)
+    if (mode == LINK_STALL || mode == LINK_DROP || mode == LINK_DUMB)
         return;
     if (mode == LINK_OLD_DEAD && meta->conn <= p->link.muted)
         return;
@@ -306,4 +306,12 @@ void meta_event(struct world *world, const struct event *event)
     case EV_META_DEATH: on_death(world, event->pod); break;
     default: break;
     }
+}
+
+int meta_leading(const struct world *world, int otherwise)
+{
+    for (int i = 0; i < world->pod_count; i++)
+        if (world->pods[i].exists && world->pods[i].meta.engaged_at != 0)
+            return i;
+    return otherwise;
 }

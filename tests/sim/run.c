@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One schedule from its seed to its end.
-#include "tests/sim/sim.h"
+#include "tests/sim/cluster.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,26 +12,62 @@ static const struct {
     const char *name;
     const char *breaks;
     uint32_t theme; // kinds of faults that lead there; 0: all
+    bool needs_cluster;
+    uint32_t troubles; // as theme
 } plants[PLANT_COUNT] = {
-    [PLANT_NONE] = {"none", "", 0},
-    [PLANT_MARGIN_SIGN] = {"margin-sign", "P1", 0},
-    [PLANT_RECEIVED_FOR_SENT] = {"received-for-sent", "P1",
-                                 BIT(FAULT_LATENCY) | BIT(FAULT_CLOCK_STEP) | BIT(FAULT_DROP) |
-                                     BIT(FAULT_STALL) | BIT(FAULT_RESET)},
-    [PLANT_AGE_IGNORED] = {"age-ignored", "P1", 0},
-    [PLANT_NO_LEASE_HOLD] = {"no-lease-hold", "gate", 0},
-    [PLANT_START_BESIDE] = {"start-beside", "gate", 0},
-    [PLANT_LATCH_LOST] = {"latch-lost", "latch",
-                          BIT(FAULT_PAUSE) | BIT(FAULT_STALL) | BIT(FAULT_MANUAL) |
-                              BIT(FAULT_ROW_DELETED)},
-    [PLANT_LATE_PERMIT] = {"late-permit", "P1",
-                           BIT(FAULT_AGENT_KILL) | BIT(FAULT_AGENT_FREEZE) | BIT(FAULT_STALL)},
-    [PLANT_ERROR_IS_VERDICT] = {"error-is-verdict", "P2", 0},
-    [PLANT_NO_TIMER] = {"no-timer", "P1", 0},
-    [PLANT_PORTS_BLIND] = {"ports-blind", "P1",
-                           BIT(FAULT_AGENT_KILL) | BIT(FAULT_STALL) | BIT(FAULT_MANUAL)},
-    [PLANT_ANY_INCARNATION] = {"any-incarnation", "P2", 0},
-    [PLANT_NEVER_START] = {"never-start", "P3", 0},
+    [PLANT_NONE] = {.name = "none", .breaks = ""},
+    [PLANT_MARGIN_SIGN] = {.name = "margin-sign", .breaks = "P1"},
+    [PLANT_RECEIVED_FOR_SENT] = {.name = "received-for-sent",
+                                 .breaks = "P1",
+                                 .theme = BIT(FAULT_LATENCY) | BIT(FAULT_CLOCK_STEP) |
+                                          BIT(FAULT_DROP) | BIT(FAULT_STALL) |
+                                          BIT(FAULT_RESET)},
+    [PLANT_AGE_IGNORED] = {.name = "age-ignored", .breaks = "P1"},
+    [PLANT_NO_LEASE_HOLD] = {.name = "no-lease-hold", .breaks = "gate"},
+    [PLANT_START_BESIDE] = {.name = "start-beside", .breaks = "gate"},
+    [PLANT_LATCH_LOST] = {.name = "latch-lost",
+                          .breaks = "latch",
+                          .theme = BIT(FAULT_PAUSE) | BIT(FAULT_STALL) | BIT(FAULT_MANUAL) |
+                                   BIT(FAULT_ROW_DELETED)},
+    [PLANT_LATE_PERMIT] = {.name = "late-permit",
+                           .breaks = "P1",
+                           .theme = BIT(FAULT_AGENT_KILL) | BIT(FAULT_AGENT_FREEZE) |
+                                    BIT(FAULT_STALL)},
+    [PLANT_ERROR_IS_VERDICT] = {.name = "error-is-verdict", .breaks = "P2"},
+    [PLANT_NO_TIMER] = {.name = "no-timer", .breaks = "P1"},
+    [PLANT_PORTS_BLIND] = {.name = "ports-blind",
+                           .breaks = "P1",
+                           .theme =
+                               BIT(FAULT_AGENT_KILL) | BIT(FAULT_STALL) | BIT(FAULT_MANUAL)},
+    [PLANT_ANY_INCARNATION] = {.name = "any-incarnation", .breaks = "P2"},
+    [PLANT_NEVER_START] = {.name = "never-start", .breaks = "P3"},
+    [PLANT_LABEL_AFTER_KILL] = {.name = "label-after-kill",
+                                .breaks = "P4: a kill is ordered before",
+                                .needs_cluster = true},
+    [PLANT_LABEL_AWAITED] = {.name = "label-awaited",
+                             .breaks = "P4: a kill waits",
+                             .needs_cluster = true},
+    [PLANT_NO_SIBLINGS] = {.name = "no-siblings",
+                           .breaks = "P4: a pod that can't speak",
+                           .needs_cluster = true,
+                           .troubles = BIT(TROUBLE_NODE_LOST) | BIT(TROUBLE_CUT_NODE)},
+    [PLANT_OLD_VALUE] = {.name = "old-value-wins",
+                         .breaks = "P4",
+                         .needs_cluster = true,
+                         .troubles = BIT(TROUBLE_API_LOST) | BIT(TROUBLE_API_NO_ANSWER) |
+                                     BIT(TROUBLE_API_LATE) | BIT(TROUBLE_CUT_API)},
+    [PLANT_NO_RECHECK] = {.name = "no-recheck",
+                          .breaks = "P4: the label says",
+                          .needs_cluster = true,
+                          .troubles = BIT(TROUBLE_API_LATE) | BIT(TROUBLE_FOREIGN)},
+    [PLANT_API_VERDICT] = {.name = "api-is-verdict",
+                           .breaks = "P8: killed",
+                           .needs_cluster = true,
+                           .troubles = BIT(TROUBLE_API_DOWN) | BIT(TROUBLE_CUT_API)},
+    [PLANT_NO_BACKOFF] = {.name = "no-back-off",
+                          .breaks = "P8",
+                          .needs_cluster = true,
+                          .troubles = BIT(TROUBLE_API_DOWN) | BIT(TROUBLE_API_ERRORS)},
 };
 
 const char *plant_name(enum plant plant)
@@ -42,6 +78,16 @@ const char *plant_name(enum plant plant)
 uint32_t plant_theme(enum plant plant)
 {
     return plants[plant].theme;
+}
+
+bool plant_needs_cluster(enum plant plant)
+{
+    return plants[plant].needs_cluster;
+}
+
+uint32_t plant_troubles(enum plant plant)
+{
+    return plants[plant].troubles;
 }
 
 bool plant_breaks(enum plant plant, const char *failure)
@@ -63,7 +109,8 @@ static void set_timing(struct world *world)
                                        .kill_budget_ns = quick ? 300 * MS : 500 * MS,
                                        .max_clock_jump_ns = S,
                                        .phantom_after_ns = quick ? 12 * S : 60 * S,
-                                       .promote_after_ns = quick ? 25 * S : 100 * S};
+                                       .promote_after_ns = quick ? 25 * S : 100 * S,
+                                       .confirm_after_ns = 30 * S};
     world->shim = (struct shim_config){.ttl_ns = world->ttl_ns,
                                        .margin_ns = world->core.margin_ns,
                                        .kill_budget_ns = world->core.kill_budget_ns,
@@ -88,6 +135,8 @@ void pod_boot(struct world *world, int pod, int id)
     if (sim_chance(world, 12))
         p->usual_ns = sim_between(world, MS, world->core.query_timeout_ns * 4 / 10);
     p->link.there_ns = p->link.back_ns = p->usual_ns;
+    if (world->cluster)
+        kubelet_booted(world, pod);
     agent_start(world, pod);
     shim_boot(world, pod);
 }
@@ -101,7 +150,7 @@ static int draw_pods(struct world *world)
     return pick < 20 ? 2 : 3;
 }
 
-void world_init(struct world *world, uint64_t seed, int64_t ttl_ns)
+void world_init(struct world *world, uint64_t seed, int64_t ttl_ns, bool has_cluster)
 {
     world->seed = seed;
     world->rng = seed * UINT64_C(0x2545f4914f6cdd1d) + (uint64_t)ttl_ns;
@@ -113,6 +162,8 @@ void world_init(struct world *world, uint64_t seed, int64_t ttl_ns)
     world->pod_count = draw_pods(world);
     world->api_known = sim_chance(world, 30);
     fault_plan(world);
+    if (has_cluster)
+        cluster_init(world);
 }
 
 static void plan_end(struct world *world)
@@ -135,8 +186,12 @@ static void plan_end(struct world *world)
         if (fault->kind == FAULT_SLOW_INIT)
             extra_ns += fault->amount_ns;
     }
+    if (world->cluster) {
+        cluster_run(world);
+        extra_ns += 12 * S; // a pod that is replaced, or begins without anything
+    }
     world->settled_by = world->faults_end + 2 * world->ttl_ns + extra_ns;
-    world->end_at = world->settled_by + world->ttl_ns;
+    world->end_at = world->settled_by + world->ttl_ns + (world->cluster ? 15 * S : 0);
     if (world->end_at < 120 * S)
         world->end_at = 120 * S;
 }
@@ -191,6 +246,7 @@ static void dispatch(struct world *world, const struct event *event)
     case EV_RPC: agent_event(world, event); break;
     case EV_FAULT_BEGIN: fault_begin(world, event->arg); break;
     case EV_FAULT_END: fault_end(world, event->arg); break;
+    case EV_CLUSTER: cluster_event(world, event); break;
     case EV_CHECK:
         check_settled(world);
         sim_post(world, world->now + 500 * MS, *event);

@@ -2,7 +2,7 @@
 // metafence-run around the real shim_decide(): takes orders, looks at ports, starts, kills,
 // reaps, tells the agent. A kill takes a part of the kill budget, now and then nearly all of
 // it.
-#include "tests/sim/sim.h"
+#include "tests/sim/cluster.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +39,17 @@ void shim_boot(struct world *world, int pod)
     shim_turn(world, pod);
 }
 
+static bool is_stopped(const struct world *world, int pod)
+{
+    return world->cluster && world->cluster->nodes[pod].is_stopped;
+}
+
+static int64_t restart_ns(struct world *world, int pod)
+{
+    return world->cluster ? kubelet_restart_ns(world, pod)
+                          : sim_between(world, 500 * MS, 3 * S);
+}
+
 void shim_kill_container(struct world *world, int pod)
 {
     struct pod *p = &world->pods[pod];
@@ -52,7 +63,7 @@ void shim_kill_container(struct world *world, int pod)
         sim_trace(world, pod, "meta is dead (container)");
     meta_gone(world, pod);
     p->agent.facts.fence.known = false;
-    sim_post(world, world->now + sim_between(world, 500 * MS, 3 * S),
+    sim_post(world, world->now + restart_ns(world, pod),
              (struct event){.kind = EV_SHIM_START, .pod = pod, .gen = p->shim.gen});
 }
 
@@ -65,6 +76,11 @@ void shim_reap(struct world *world, int pod)
                                     shim->memory.kill_reason == FENCE_REASON_AGENT_LOST);
     int64_t margin_ns = (p->meta.expiry_us - db_now_us(world)) * 1000;
 
+    if (is_stopped(world, pod)) { // dead, and nobody has seen it yet
+        world->cluster->nodes[pod].reaps_later = true;
+        meta_gone(world, pod);
+        return;
+    }
     if (by_clock && p->meta.engaged_at != 0 && p->meta.won_in_time &&
         world->now >= p->uncovered_until && margin_ns < world->stats->worst_margin_ns)
         world->stats->worst_margin_ns = margin_ns;
@@ -176,7 +192,7 @@ void shim_turn(struct world *world, int pod)
                                .term_requested = shim->term,
                                .ports = shim->ports};
 
-    if (!shim->alive || world->failed)
+    if (!shim->alive || world->failed || is_stopped(world, pod))
         return;
     if (world->plant == PLANT_PORTS_BLIND)
         facts.ports = 0;
@@ -185,6 +201,8 @@ void shim_turn(struct world *world, int pod)
         world->stats->holds[shim->plan.hold]++;
     if (shim->plan.kill && p->meta.state != META_DOWN)
         kill_meta(world, pod);
+    if (shim->plan.forward_term)
+        meta_exit(world, pod, 0, sim_between(world, 50 * MS, 3 * S));
     if (shim->plan.exit) {
         sim_trace(world, pod, "metafence-run ends with %d", shim->plan.exit_status);
         p->shim.file = shim->memory.status;
@@ -208,6 +226,11 @@ void shim_order(struct world *world, int pod, const struct fence_order *order)
 
     if (!p->shim.alive)
         return;
+    if (is_stopped(world, pod)) {
+        world->cluster->nodes[pod].wants_order = true;
+        world->cluster->nodes[pod].order = *order;
+        return;
+    }
     if (world->plant == PLANT_ANY_INCARNATION)
         taken.incarnation = p->shim.memory.status.incarnation;
     if (world->plant == PLANT_LATCH_LOST)
@@ -229,10 +252,11 @@ void shim_event(struct world *world, const struct event *event)
     if (event->gen != shim->gen)
         return;
     if (event->kind == EV_SHIM_START) {
-        shim_boot(world, event->pod);
+        if (kubelet_may_run(world, event->pod))
+            shim_boot(world, event->pod);
         return;
     }
-    if (!shim->alive)
+    if (!shim->alive || is_stopped(world, event->pod))
         return;
     if (event->kind == EV_ORDER) {
         if ((uint32_t)event->arg <= shim->ring_done)

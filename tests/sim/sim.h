@@ -19,6 +19,9 @@
 #define EVENTS_MAX 4096
 #define TRACE_MAX  400
 
+#define HAPPENINGS_MAX    64 // of cluster.h
+#define TROUBLE_KINDS_MAX 32
+
 #define SAMPLE_NS (100 * MS) // metafence-run looks at the ports so often
 
 enum event_kind {
@@ -42,6 +45,7 @@ enum event_kind {
     EV_FAULT_BEGIN,
     EV_FAULT_END,
     EV_CHECK,
+    EV_CLUSTER, // Kubernetes; arg says what
 };
 
 struct event {
@@ -109,10 +113,17 @@ enum plant {
     PLANT_PORTS_BLIND,
     PLANT_ANY_INCARNATION,
     PLANT_NEVER_START,
+    PLANT_LABEL_AFTER_KILL,
+    PLANT_LABEL_AWAITED,
+    PLANT_NO_SIBLINGS,
+    PLANT_OLD_VALUE,
+    PLANT_NO_RECHECK,
+    PLANT_API_VERDICT,
+    PLANT_NO_BACKOFF,
     PLANT_COUNT,
 };
 
-enum link_mode { LINK_OK = 0, LINK_STALL, LINK_RESET, LINK_OLD_DEAD, LINK_DROP };
+enum link_mode { LINK_OK = 0, LINK_STALL, LINK_RESET, LINK_OLD_DEAD, LINK_DROP, LINK_DUMB };
 
 struct link {
     enum link_mode mode;
@@ -280,7 +291,8 @@ struct pod {
     int64_t pause_until; // world time
     bool refused;
     // What the checks remember.
-    bool armed; // an agent's order that arms has reached this metafence-run
+    bool armed;        // an agent's order that arms has reached this metafence-run
+    bool is_uncovered; // at the last step
     int64_t uncovered_until;
     bool lost_seen;      // a read after engagement showed that this incarnation lost the row
     int64_t proof_until; // P2: no kill by the clock before that
@@ -294,7 +306,7 @@ struct stats {
     uint64_t runs;
     uint64_t rules[RULE_COUNT];
     uint64_t holds[SHIM_HOLD_BACKOFF + 1];
-    uint64_t reasons[FENCE_REASON_PHANTOM_LEADER + 1];
+    uint64_t reasons[FENCE_REASON_LAST + 1];
     uint64_t faults[FAULT_COUNT];
     uint64_t takeovers;
     uint64_t zombies;
@@ -302,6 +314,11 @@ struct stats {
     uint64_t late_wins; // elected by an answer that came after the lease
     int64_t worst_margin_ns; // between a death by the clock and the end of the lease
     int64_t virtual_ns;
+    uint64_t clusters; // schedules with Kubernetes
+    uint64_t troubles[TROUBLE_KINDS_MAX];
+    uint64_t happenings[HAPPENINGS_MAX];
+    uint64_t requests;
+    unsigned most_requests; // of one agent in a minute
 };
 
 struct world {
@@ -312,6 +329,8 @@ struct world {
     bool verbose;
     uint32_t among; // kinds of faults, a bit each; 0: as drawn
     bool calm;      // only disturbances that a lease outlasts: nothing at all may be killed
+    struct cluster *cluster; // Kubernetes; NULL: none
+    uint32_t trouble_among;  // as `among`
     int64_t now;
     uint64_t next_seq;
     int event_count;
@@ -382,6 +401,7 @@ void meta_link_healed(struct world *world, int pod);
 void meta_exit(struct world *world, int pod, int wait_status, int64_t after_ns);
 void meta_gone(struct world *world, int pod);
 uint32_t meta_ports(const struct meta *meta);
+int meta_leading(const struct world *world, int otherwise); // the pod whose meta leads
 
 // agent.c
 void agent_start(struct world *world, int pod);
@@ -419,7 +439,9 @@ void check_settled(struct world *world);
 void check_read(struct world *world, int pod, const struct row_view *view);
 
 // run.c
-void world_init(struct world *world, uint64_t seed, int64_t ttl_ns);
+void world_init(struct world *world, uint64_t seed, int64_t ttl_ns, bool has_cluster);
+bool plant_needs_cluster(enum plant plant);
+uint32_t plant_troubles(enum plant plant);
 uint32_t plant_theme(enum plant plant); // kinds of faults that suit it, 0: all
 void world_run(struct world *world);
 const char *plant_name(enum plant plant);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // simulate: runs schedules and says what it saw. `--seed N --verbose` shows one as a timeline.
-#include "tests/sim/sim.h"
+#include "tests/sim/cluster.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -22,6 +22,7 @@ struct options {
     enum plant plant;
     const char *seeds;
     uint64_t calm_hours;
+    bool plain; // without Kubernetes
 };
 
 static struct world *world_new(struct stats *stats)
@@ -41,12 +42,20 @@ static int64_t ttl_of(const struct options *options, uint64_t seed)
     return seed % 4 == 3 ? 30 * S : 5 * S;
 }
 
+// Every third schedule has Kubernetes in it.
+static bool has_cluster(const struct options *options, uint64_t seed)
+{
+    return plant_needs_cluster(options->plant) ||
+           (!options->plain && options->plant == PLANT_NONE && seed % 3 == 1);
+}
+
 struct run {
     uint64_t seed;
     int64_t ttl_ns;
     enum plant plant;
     bool calm;
-    uint32_t dropped; // bit per fault
+    uint32_t dropped; // bit per fault, then per trouble
+    bool has_cluster;
     char *trace;
     bool verbose;
 };
@@ -62,14 +71,18 @@ static bool run_one(const struct run *run, struct stats *stats, char why[256])
     world->trace = run->trace;
     world->verbose = run->verbose;
     world->among = plant_theme(run->plant);
-    world_init(world, run->seed, run->ttl_ns);
+    world->trouble_among = plant_troubles(run->plant);
+    world_init(world, run->seed, run->ttl_ns, run->has_cluster);
     for (int i = 0; i < world->fault_count; i++)
         world->faults[i].dropped = run->dropped & (1U << i);
+    for (int i = 0; world->cluster && i < world->cluster->trouble_count; i++)
+        world->cluster->troubles[i].dropped = run->dropped & (1U << (FAULTS_MAX + i));
     world_run(world);
     failed = world->failed;
     memcpy(why, world->failure, sizeof(world->failure));
     if (failed && run->trace)
         sim_print_trace(world);
+    cluster_free(world);
     free(world);
     return failed;
 }
@@ -83,7 +96,7 @@ static uint32_t shrink(const struct run *failed)
 
     run.trace = NULL;
     run.verbose = false;
-    for (int i = 0; i < FAULTS_MAX; i++) {
+    for (int i = 0; i < FAULTS_MAX + (run.has_cluster ? TROUBLES_MAX : 0); i++) {
         run.dropped |= 1U << i;
         if (!run_one(&run, &unused, why))
             run.dropped &= ~(1U << i);
@@ -104,9 +117,23 @@ static void report(const struct run *failed, const char *why)
         abort();
     (void)printf("with as few faults as still break something:\n");
     (void)run_one(&run, &unused, text);
-    (void)printf("again: simulate --seed %" PRIu64 " --ttl %" PRId64 "s --verbose\n\n",
-                 run.seed, run.ttl_ns / S);
+    (void)printf("again: simulate --seed %" PRIu64 " --ttl %" PRId64 "s %s--verbose\n\n",
+                 run.seed, run.ttl_ns / S,
+                 !run.has_cluster && run.seed % 3 == 1 ? "--plain " : "");
     free(run.trace);
+}
+
+static void print_cluster(const struct stats *stats)
+{
+    (void)printf("troubles:");
+    for (int i = 0; i < TROUBLE_COUNT; i++)
+        (void)printf(" %s=%" PRIu64, trouble_name((enum trouble_kind)i), stats->troubles[i]);
+    (void)printf("\nhappened:");
+    for (int i = 0; i < HAPPENING_COUNT; i++)
+        (void)printf(" %s=%" PRIu64, happening_name((enum happening)i), stats->happenings[i]);
+    (void)printf("\n%" PRIu64 " schedules with Kubernetes, %" PRIu64
+                 " requests to it, at most %u of one agent in a minute\n",
+                 stats->clusters, stats->requests, stats->most_requests);
 }
 
 static void print_counts(const struct stats *stats)
@@ -118,7 +145,7 @@ static void print_counts(const struct stats *stats)
     for (int i = 1; i <= SHIM_HOLD_BACKOFF; i++)
         (void)printf(" %s=%" PRIu64, shim_hold_name((enum shim_hold)i), stats->holds[i]);
     (void)printf("\nfences:");
-    for (int i = 1; i <= FENCE_REASON_PHANTOM_LEADER; i++)
+    for (int i = 1; i <= FENCE_REASON_LAST; i++)
         (void)printf(" %s=%" PRIu64, fence_reason_name((enum fence_reason)i),
                      stats->reasons[i]);
     (void)printf("\nfaults:");
@@ -129,6 +156,8 @@ static void print_counts(const struct stats *stats)
                  " winners fenced before the first read\n",
                  stats->runs, (double)stats->virtual_ns / 3.6e12, stats->events,
                  stats->takeovers, stats->zombies, stats->late_wins, stats->hasty);
+    if (stats->clusters > 0)
+        print_cluster(stats);
     if (stats->worst_margin_ns != INT64_MAX)
         (void)printf("worst margin of a death by the clock %.1f ms\n",
                      (double)stats->worst_margin_ns / 1e6);
@@ -146,10 +175,17 @@ static int uncovered(const struct stats *stats)
     for (int i = 1; i <= SHIM_HOLD_BACKOFF; i++)
         if (stats->holds[i] == 0 && i != SHIM_HOLD_AGENT_REQUIRED)
             missing += printf("hold %s never applied\n", shim_hold_name((enum shim_hold)i)) > 0;
-    for (int i = 1; i <= FENCE_REASON_PHANTOM_LEADER; i++)
+    for (int i = 1; i <= FENCE_REASON_LAST; i++)
         if (stats->reasons[i] == 0)
             missing += printf("nobody was fenced for %s\n",
                               fence_reason_name((enum fence_reason)i)) > 0;
+    for (int i = 0; i < TROUBLE_COUNT; i++)
+        if (stats->troubles[i] == 0)
+            missing +=
+                printf("trouble %s never began\n", trouble_name((enum trouble_kind)i)) > 0;
+    for (int i = 0; i < HAPPENING_COUNT; i++)
+        if (stats->happenings[i] == 0)
+            missing += printf("%s never happened\n", happening_name((enum happening)i)) > 0;
     return missing;
 }
 
@@ -161,6 +197,7 @@ static int run_many(const struct options *options, struct stats *stats)
     for (uint64_t i = 0; i < options->count; i++) {
         struct run run = {.seed = options->seed + i, .plant = options->plant};
         run.ttl_ns = ttl_of(options, run.seed);
+        run.has_cluster = has_cluster(options, run.seed);
         if (!run_one(&run, stats, why))
             continue;
         failed++;
@@ -180,6 +217,7 @@ static int show_one(const struct options *options, struct stats *stats)
     bool failed = false;
 
     run.calm = options->calm_hours > 0;
+    run.has_cluster = !run.calm && has_cluster(options, run.seed);
     run.ttl_ns = ttl_of(options, run.seed);
     run.trace = calloc(1, TRACE_BYTES);
     if (!run.trace)
@@ -209,7 +247,8 @@ static bool take_number(const char **at, uint64_t *ret)
     return true;
 }
 
-// Lines of "SEED TTL_SECONDS", # begins a comment: schedules that once broke something.
+// Lines of "SEED TTL_SECONDS [k8s]", # begins a comment: schedules that once broke something,
+// those with "k8s" in a world that has Kubernetes.
 static int replay(const char *path, struct stats *stats, int *ret_count)
 {
     FILE *file = fopen(path, "re");
@@ -228,6 +267,7 @@ static int replay(const char *path, struct stats *stats, int *ret_count)
         if (!take_number(&at, &run.seed) || !take_number(&at, &ttl_s))
             continue;
         run.ttl_ns = (int64_t)ttl_s * S;
+        run.has_cluster = strncmp(at + strspn(at, " \t"), "k8s", 3) == 0;
         (*ret_count)++;
         if (!run_one(&run, stats, why))
             continue;
@@ -276,6 +316,7 @@ static int run_plants(const struct options *options)
         char why[256] = "";
         int tries = 0;
         bool found = false;
+        run.has_cluster = plant_needs_cluster(run.plant);
         for (; tries < PLANT_TRIES && !found; tries++, run.seed++) {
             run.ttl_ns = ttl_of(options, run.seed);
             found = run_one(&run, &unused, why) && plant_breaks(run.plant, why);
@@ -314,15 +355,11 @@ static bool parse_number(const char *name, const char *text, uint64_t *ret)
 }
 
 static const struct option long_options[] = {
-    {"seed", required_argument, NULL, 's'},
-    {"count", required_argument, NULL, 'c'},
-    {"ttl", required_argument, NULL, 't'},
-    {"verbose", no_argument, NULL, 'v'},
-    {"plant", required_argument, NULL, 'p'},
-    {"plants", no_argument, NULL, 'P'},
-    {"seeds", required_argument, NULL, 'f'},
-    {"calm", required_argument, NULL, 'h'},
-    {0},
+    {"seed", required_argument, NULL, 's'},  {"count", required_argument, NULL, 'c'},
+    {"ttl", required_argument, NULL, 't'},   {"verbose", no_argument, NULL, 'v'},
+    {"plant", required_argument, NULL, 'p'}, {"plants", no_argument, NULL, 'P'},
+    {"seeds", required_argument, NULL, 'f'}, {"calm", required_argument, NULL, 'h'},
+    {"plain", no_argument, NULL, 'n'},       {0},
 };
 
 static bool parse_options(int argc, char **argv, struct options *options)
@@ -340,6 +377,7 @@ static bool parse_options(int argc, char **argv, struct options *options)
         case 'v': options->verbose = true; break;
         case 'p': good = parse_plant(optarg, &options->plant); break;
         case 'P': options->plants = true; break;
+        case 'n': options->plain = true; break;
         case 'f': options->seeds = optarg; break;
         case 'h': good = parse_number("--calm", optarg, &options->calm_hours); break;
         default: good = false; break;
@@ -364,7 +402,7 @@ static int run_schedules(const struct options *options)
         failed += replay(options->seeds, &stats, &replayed);
     failed += run_many(options, &stats);
     print_counts(&stats);
-    if (options->count >= COVERAGE_COUNT && options->plant == PLANT_NONE)
+    if (options->count >= COVERAGE_COUNT && options->plant == PLANT_NONE && !options->plain)
         failed += uncovered(&stats);
     (void)printf("%" PRIu64 " passed, %d failed\n",
                  options->count + (uint64_t)replayed - (uint64_t)failed, failed);
@@ -383,7 +421,8 @@ int main(int argc, char **argv)
     if (!parse_options(argc, argv, &options)) {
         (void)fprintf(stderr,
                       "usage: simulate [--seed N] [--count N] [--ttl 5s|30s] [--verbose] "
-                      "[--seeds FILE] [--plant NAME] [--plants] [--calm HOURS]\n");
+                      "[--seeds FILE] [--plant NAME] [--plants] [--calm HOURS] "
+                      "[--plain]\n");
         return 2;
     }
     if (options.plants)

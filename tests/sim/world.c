@@ -7,23 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/chance.h"
+
 #define TRACE_LINE 200
 
-// splitmix64: small, and the same everywhere.
 uint64_t sim_random(struct world *world)
 {
-    uint64_t z = world->rng += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return chance_next(&world->rng);
 }
 
 int64_t sim_between(struct world *world, int64_t low, int64_t high)
 {
-    if (high <= low)
-        return low;
-    return low + (int64_t)(sim_random(world) % (uint64_t)(high - low));
+    return chance_between(&world->rng, low, high);
 }
 
 bool sim_chance(struct world *world, int percent)
