@@ -75,8 +75,8 @@ static const struct {
     {"not a duration", NEEDED "timing: {poll: soon}\n", {"\"soon\" is not a duration"}},
     {"negative", NEEDED "timing: {poll: -1s}\n", {"\"-1s\" is not a duration"}},
     {"fraction", NEEDED "timing: {poll: 0.5s}\n", {"timing.poll:"}},
-    {"too short", NEEDED "timing: {poll: 9ms}\n", {"9ms is out of range: 10ms to 1m"}},
-    {"too long", NEEDED "timing: {poll: 61s}\n", {"61s is out of range"}},
+    {"too short", NEEDED "timing: {poll: 9ms}\n", {"9ms is out of range: 10ms to 1h"}},
+    {"too long", NEEDED "timing: {renewGap: 61s}\n", {"61s is out of range"}},
     {"overflow", NEEDED "timing: {poll: 99999999999999999999s}\n", {"too long a duration"}},
     {"port text", NEEDED "meta: {servicePort: http}\n", {"\"http\" is not a whole number"}},
     {"port 0", NEEDED "meta: {servicePort: 0}\n", {"0 is out of range: 1 to 65535"}},
@@ -285,8 +285,15 @@ static void test_files(void **state)
     assert_non_null(strstr(err.msg, "not a regular file"));
     assert_int_equal(unlink(path), 0);
     (void)snprintf(path, sizeof(path), "%s/none", dir);
+    // Without this meta's container would have no metafence-run to start.
+    assert_int_equal(setenv("METAFENCE_RUN", "/shared/metafence-run", 1), 0);
+    assert_int_equal(setenv("METAFENCE_HTTP_PORT", "9700", 1), 0);
     assert_int_equal(config_load(path, &config, &err), -1);
     assert_non_null(strstr(err.msg, "No such file"));
+    assert_string_equal(config.metafence_run, "/shared/metafence-run");
+    assert_int_equal(config.http_port, 9700);
+    assert_int_equal(unsetenv("METAFENCE_RUN"), 0);
+    assert_int_equal(unsetenv("METAFENCE_HTTP_PORT"), 0);
     fd = open(path, O_WRONLY | O_CREAT, 0600);
     assert_int_equal(write(fd, NEEDED, sizeof(NEEDED) - 1), sizeof(NEEDED) - 1);
     close(fd);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/unit.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/fencelink.h"
+#include "fence/state.h"
 
 struct scene {
     char dir[64];
@@ -247,12 +249,93 @@ static void test_statuses_and_garbage(void **state)
     assert_int_equal(scene->incarnation, 4);
 }
 
+// It ends with our orders unread, one more of them waiting for room: what it said last is told
+// all the same, before the loss.
+static void test_last_words(void **state)
+{
+    struct scene *scene = *state;
+    struct fence_order order = {.role = FENCE_ROLE_KEEP};
+    struct fence_status status = a_status(9);
+
+    start_server(scene);
+    connect_link(scene, 1);
+    for (int i = 0; i < 5000; i++)
+        assert_true(fencelink_send(scene->link, &order));
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(send(scene->conn, &status, sizeof(status), 0), sizeof(status));
+    stop_server(scene);
+    turn_until(scene, &scene->downs, 1);
+    assert_int_equal(scene->statuses, 4);
+    assert_int_equal(scene->incarnation, 9);
+    assert_int_equal(scene->garbage, 0);
+}
+
+static void write_state(struct scene *scene, uint64_t incarnation, const char *boot_id)
+{
+    struct fence_status status = a_status(incarnation);
+    char path[96];
+    int fd = -1;
+
+    (void)snprintf(path, sizeof(path), "%s/state", scene->dir);
+    (void)snprintf(status.boot_id, sizeof(status.boot_id), "%s", boot_id);
+    fence_status_seal(&status);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, &status, sizeof(status)), sizeof(status));
+    close(fd);
+}
+
+static void on_patience(void *arg)
+{
+    (*(int *)arg)++;
+}
+
+// A stopped metafence-run: the kernel takes the connection, and nobody says anything. Its state
+// file does, unless it was written before the machine was booted.
+static void test_silent_peer(void **state)
+{
+    struct scene *scene = *state;
+    struct fence_order order = {.role = FENCE_ROLE_KEEP};
+    int patience = 0;
+    struct loop_timer *timer = loop_timer_new(scene->loop, on_patience, &patience);
+    char boot_id[40];
+    char path[96];
+
+    (void)snprintf(path, sizeof(path), "%s/state", scene->dir);
+    state_boot_id(boot_id, sizeof(boot_id));
+    start_server(scene);
+    write_state(scene, 6, "11111111-2222-3333-4444-555555555555");
+    accept_link(scene);
+    loop_timer_arm(timer, 1500 * NS_PER_MS);
+    turn_until(scene, &patience, 1);
+    assert_int_equal(scene->statuses, 0);
+    stop_server(scene);
+    turn_until(scene, &scene->downs, 1);
+
+    write_state(scene, 7, boot_id);
+    start_server(scene);
+    accept_link(scene);
+    turn_until(scene, &scene->statuses, 1);
+    assert_int_equal(scene->incarnation, 7);
+    assert_int_equal(scene->ups, 0);
+    assert_true(fencelink_send(scene->link, &order));
+    // It runs again.
+    const struct fence_status live = a_status(8);
+    assert_int_equal(send(scene->conn, &live, sizeof(live), 0), sizeof(live));
+    turn_until(scene, &scene->ups, 1);
+    assert_int_equal(scene->incarnation, 8);
+    assert_int_equal(scene->statuses, 2);
+    loop_timer_free(timer);
+    assert_int_equal(unlink(path), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_connects_again, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_hung_up_on, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_orders, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_full_socket, set_up, tear_down),
     cmocka_unit_test_setup_teardown(test_statuses_and_garbage, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(test_last_words, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(test_silent_peer, set_up, tear_down),
 };
 
 UNIT_MAIN(tests)

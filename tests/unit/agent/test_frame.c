@@ -207,7 +207,7 @@ static void test_mutations(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(good) * 256; i++) {
         uint8_t body[sizeof(good)];
-        struct grpc_reply reply = {200, true, GRPC_STATUS_OK, body, sizeof(body)};
+        struct grpc_reply reply = {200, true, GRPC_STATUS_OK, body, sizeof(body), ""};
         int status = 0;
         enum grpc_answer got = GRPC_UNKNOWN;
 
@@ -221,7 +221,7 @@ static void test_mutations(void **state)
     }
     for (int i = 0; i < 20000; i++) {
         uint8_t body[64];
-        struct grpc_reply reply = {200, true, GRPC_STATUS_OK, body, 0};
+        struct grpc_reply reply = {200, true, GRPC_STATUS_OK, body, 0, ""};
         int status = 0;
 
         for (size_t j = 0; j < sizeof(body); j++) {

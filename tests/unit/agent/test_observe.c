@@ -75,6 +75,37 @@ static void test_send_order(void **state)
     assert_int_equal(facts.election.age_ns, 5 * NS_PER_MS);
 }
 
+static void test_new_count(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t incarnation, last_incarnation;
+        const char *tag, *last_tag;
+        bool is_new;
+    } cases[] = {
+        {"nothing was known", 1, 0, "a", "", false},
+        {"the same", 3, 3, "a", "a", false},
+        {"the next", 4, 3, "b", "a", false},
+        {"its tag is not seen yet", 3, 3, "", "a", false},
+        {"its tag is seen now", 3, 3, "a", "", false},
+        {"from 1 again", 1, 3, "b", "a", true},
+        {"from 1 again, after one", 1, 1, "b", "a", true},
+        {"nothing was started yet", 0, 1, "", "a", true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct facts facts = {.fence.status.incarnation = cases[i].last_incarnation};
+        struct fence_status status = {.incarnation = cases[i].incarnation};
+
+        (void)snprintf(status.tag, sizeof(status.tag), "%s", cases[i].tag);
+        (void)snprintf(facts.fence.status.tag, sizeof(facts.fence.status.tag), "%s",
+                       cases[i].last_tag);
+        if (observe_is_new_count(&facts, &status) != cases[i].is_new)
+            fail_msg("%s", cases[i].name);
+    }
+}
+
 static const struct {
     const char *name;
     enum election_status status;
@@ -212,7 +243,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_good_read),     cmocka_unit_test(test_send_order),
     cmocka_unit_test(test_rows),          cmocka_unit_test(test_failures),
     cmocka_unit_test(test_database_down), cmocka_unit_test(test_fence_status),
-    cmocka_unit_test(test_time),
+    cmocka_unit_test(test_time),          cmocka_unit_test(test_new_count),
 };
 
 UNIT_MAIN(tests)

@@ -162,6 +162,8 @@ static void test_fence_confirmation(void **state)
         agent->facts.fence.status.flags = fences[i].flags;
         agent->facts.fence.status.last_death.incarnation = fences[i].death;
         agent->facts.fence.status.last_death.reason = FENCE_REASON_MANUAL;
+        memcpy(agent->facts.fence.status.last_death.tag, "metafence:01234567:0123456789abcdef",
+               sizeof("metafence:01234567:0123456789abcdef"));
         agent->facts.cleanup.sessions_gone = fences[i].gone;
         agent->facts.database.state = fences[i].database;
         status = status_of(agent);

@@ -109,6 +109,36 @@ static void test_json_escapes(void **state)
     buf_done(&buf);
 }
 
+static void test_json_of_no_utf8(void **state)
+{
+    static const struct {
+        const char *text, *json;
+    } cases[] = {
+        {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\""},
+        {"\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf",
+         "\"\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf\""},
+        {"a\xff", "\"a\\ufffd\""},
+        {"\xe2\x82", "\"\\ufffd\\ufffd\""},                  // cut
+        {"\xf0\x9f\x98\"", "\"\\ufffd\\ufffd\\ufffd\\\"\""}, // no quote is swallowed
+        {"\xc0\xaf", "\"\\ufffd\\ufffd\""},                  // overlong
+        {"\xe0\x9f\xbf", "\"\\ufffd\\ufffd\\ufffd\""},
+        {"\xf0\x8f\xbf\xbf", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""},
+        {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\""}, // a surrogate
+        {"\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""},
+        {"\xf5\x80\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""},
+        {"\x80z", "\"\\ufffdz\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct buf buf = {0};
+
+        buf_put_json(&buf, cases[i].text);
+        assert_string_equal(buf_str(&buf), cases[i].json);
+        buf_done(&buf);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_zeroed_is_empty),
     cmocka_unit_test(test_grows_and_stays_terminated),
@@ -117,6 +147,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_reserve_then_added),
     cmocka_unit_test(test_consume),
     cmocka_unit_test(test_json_escapes),
+    cmocka_unit_test(test_json_of_no_utf8),
 };
 
 UNIT_MAIN(tests)

@@ -26,7 +26,8 @@ void scene_init(struct scene *scene)
                    .kill_budget_ns = 500 * MS,
                    .max_clock_jump_ns = 1 * S,
                    .phantom_after_ns = 60 * S,
-                   .promote_after_ns = 600 * S},
+                   .promote_after_ns = 600 * S,
+                   .confirm_after_ns = 30 * S},
     };
     scene->facts.database.state = DATABASE_ANSWERS;
     scene->facts.election.term_known = true;

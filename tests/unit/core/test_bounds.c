@@ -306,6 +306,7 @@ static void test_phantom_hold(void **state)
         scene_lead(&scene, 5 * S, 605 * S);
         assert_int_equal(scene.plan.rule, RULE_PHANTOM_LEADER);
         scene_die(&scene, FENCE_REASON_PHANTOM_LEADER, 606 * S);
+        scene.facts.cleanup.sessions_gone = 3;
         scene_at(&scene, 606 * S);
         scene_decide(&scene);
         assert_true(scene.plan.wake_at.ns == SCENE_T0 + 636 * S);

@@ -96,6 +96,7 @@ static void test_each_number_must_be_positive(void **state)
         {offsetof(struct core_config, max_clock_jump_ns), "timing.maxClockJump"},
         {offsetof(struct core_config, phantom_after_ns), "timing.phantomAfter"},
         {offsetof(struct core_config, promote_after_ns), "timing.promoteAfter"},
+        {offsetof(struct core_config, confirm_after_ns), "timing.confirmAfter"},
     };
 
     (void)state;

@@ -430,7 +430,33 @@ static void test_standing_row_is_no_phantom(void **state)
     }
 }
 
+// An agent that is up before it has reached its metafence-run sees a row with its id, renewed:
+// by a twin, for all that it knows. The first word names the incarnation; that it falls silent
+// later takes nothing back.
+static void test_no_leader_before_the_first_word(void **state)
+{
+    for (int by_pidfd = 0; by_pidfd < 2; by_pidfd++) {
+        struct scene scene;
+
+        (void)state;
+        scene_init(&scene);
+        scene.facts.methods.by_pidfd = by_pidfd;
+        scene.facts.fence.known = false;
+        scene_lead(&scene, 0, 4 * S);
+        assert_int_equal(scene.plan.rule, RULE_LEADER);
+        assert_int_equal(scene.plan.label, by_pidfd ? LABEL_LEADER : LABEL_UNKNOWN);
+        assert_int_not_equal(scene.plan.order.role, FENCE_ROLE_KILL);
+        scene.facts.fence.known = true;
+        scene_lead(&scene, 5 * S, 6 * S);
+        assert_int_equal(scene.plan.label, LABEL_LEADER);
+        scene.facts.fence.known = false;
+        scene_lead(&scene, 7 * S, 8 * S);
+        assert_int_equal(scene.plan.label, LABEL_LEADER);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_no_leader_before_the_first_word),
     cmocka_unit_test(test_first_read_proves_nothing_after_a_jump),
     cmocka_unit_test(test_won_again),
     cmocka_unit_test(test_pause_is_no_proof),

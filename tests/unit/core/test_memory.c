@@ -286,6 +286,26 @@ static void test_latches_end_with_the_incarnation(void **state)
     assert_true(scene.plan.order.incarnation == 4);
 }
 
+// metafence-run has lost its state file and counts from 1 again: the number is the same, the
+// process another.
+static void test_same_number_other_tag(void **state)
+{
+    struct scene scene;
+    uint64_t incarnation = 0;
+
+    (void)state;
+    scene_leader(&scene);
+    incarnation = scene.facts.fence.status.incarnation;
+    scene_read_at(&scene, ROW_OTHER, 11 * S, 11 * S);
+    assert_int_equal(scene.plan.rule, RULE_SUPERSEDED);
+    next_incarnation(&scene, 12 * S);
+    scene.facts.fence.status.incarnation = incarnation;
+    scene_decide(&scene);
+    assert_int_equal(scene.plan.rule, RULE_FOLLOWER);
+    assert_int_equal(scene.plan.order.role, FENCE_ROLE_FOLLOWER);
+    assert_int_equal(scene.plan.order.flags, FENCE_ORDER_ARMED);
+}
+
 // A zombie that wins the row again (b14) stays what it is.
 static void test_zombie_that_wins_again(void **state)
 {
@@ -456,6 +476,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_rewins_own_expired_row),
     cmocka_unit_test(test_restart_in_silence),
     cmocka_unit_test(test_latches_end_with_the_incarnation),
+    cmocka_unit_test(test_same_number_other_tag),
     cmocka_unit_test(test_zombie_that_wins_again),
     cmocka_unit_test(test_agent_restart),
     cmocka_unit_test(test_agent_restart_sees_other_database),

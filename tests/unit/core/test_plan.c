@@ -21,6 +21,22 @@ static void test_order_of_actions(void **state)
     assert_false(scene_has(&scene, ACTION_ORDER));
 }
 
+static void test_a_leader_completes_the_guard(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_leader(&scene);
+    for (int known = 0; known <= 1; known++) {
+        scene.facts.election.term_known = known;
+        scene_decide(&scene);
+        assert_int_equal(scene.plan.rule, RULE_LEADER);
+        assert_int_equal(scene_has(&scene, ACTION_COMPLETE_GUARD), known);
+    }
+    scene_read_at(&scene, ROW_OTHER, 11 * S, 11 * S);
+    assert_false(scene_has(&scene, ACTION_COMPLETE_GUARD));
+}
+
 static void test_order_tells_the_read(void **state)
 {
     struct scene scene;
@@ -190,6 +206,21 @@ static void test_untagged_death_has_no_sessions_to_end(void **state)
     assert_false(scene_has(&scene, ACTION_END_SESSIONS));
 }
 
+static void test_a_death_asks_for_a_read_that_is_younger(void **state)
+{
+    (void)state;
+    for (int64_t delta = -1; delta <= 1; delta++) {
+        struct scene scene;
+
+        scene_leader(&scene);
+        scene_die(&scene, FENCE_REASON_SUPERSEDED, 11 * S);
+        scene_at(&scene, 12 * S);
+        scene_read(&scene, ROW_OTHER, 11 * S + delta, 11 * S);
+        scene_decide(&scene);
+        assert_int_equal(scene_has(&scene, ACTION_READ), delta <= 0);
+    }
+}
+
 static void phantom_dies(struct scene *scene)
 {
     scene_init(scene);
@@ -270,11 +301,13 @@ static void test_pause_spares_all_but_manual(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_order_of_actions),
+    cmocka_unit_test(test_a_leader_completes_the_guard),
     cmocka_unit_test(test_order_tells_the_read),
     cmocka_unit_test(test_order_tells_rows_and_database),
     cmocka_unit_test(test_ask_status),
     cmocka_unit_test(test_cleanup_after_death),
     cmocka_unit_test(test_untagged_death_has_no_sessions_to_end),
+    cmocka_unit_test(test_a_death_asks_for_a_read_that_is_younger),
     cmocka_unit_test(test_phantom_is_dropped_after_proof),
     cmocka_unit_test(test_phantom_starts_when_another_leads),
     cmocka_unit_test(test_pause_spares_all_but_manual),

@@ -85,7 +85,7 @@ static void draw_status(struct scene *scene, int64_t at)
     if (chance(4))
         scene_ports_up(scene);
     if (chance(1))
-        scene_die(scene, (enum fence_reason)draw(8), at);
+        scene_die(scene, (enum fence_reason)draw(FENCE_REASON_LAST + 1), at);
     if (!(status->flags & SHIM_ALIVE) && chance(20)) {
         status->incarnation++;
         status->started_ns = SCENE_T0 + at;
@@ -110,6 +110,7 @@ static void draw_rest(struct scene *scene, int64_t at)
     facts->orders.pause_end.ns = chance(3) ? SCENE_T0 + at + 5 * S : 0;
     facts->cleanup.sessions_gone = draw(5);
     facts->cleanup.death_recorded = draw(5);
+    facts->workers.diverged_incarnation = chance(5) ? facts->fence.status.incarnation : draw(2);
 }
 
 static bool is_lease_verdict(uint32_t reason)

@@ -57,6 +57,42 @@ static void manual_fence_first_boot(struct scene *scene)
     scene->facts.orders.manual_fence = true;
 }
 
+static void diverged(struct scene *scene)
+{
+    scene->facts.workers.diverged_incarnation = scene->facts.fence.status.incarnation;
+}
+
+static void diverged_leader(struct scene *scene)
+{
+    still_ours_ports_up(scene);
+    diverged(scene);
+}
+
+static void diverged_predecessor(struct scene *scene)
+{
+    still_ours_ports_up(scene);
+    scene->facts.workers.diverged_incarnation = scene->facts.fence.status.incarnation - 1;
+}
+
+static void diverged_promoting(struct scene *scene)
+{
+    still_ours(scene);
+    diverged(scene);
+}
+
+static void diverged_follower(struct scene *scene)
+{
+    other_wins(scene);
+    diverged(scene);
+}
+
+static void diverged_unproven(struct scene *scene)
+{
+    scene_ports_up(scene);
+    row_is_gone(scene);
+    diverged(scene);
+}
+
 static void pause(struct scene *scene)
 {
     scene->facts.orders.pause_end.ns = SCENE_T0 + 60 * S;
@@ -285,6 +321,12 @@ static void nothing(struct scene *scene)
 #define FOLLOW     .role = FENCE_ROLE_FOLLOWER, .label = LABEL_FOLLOWER
 #define KEEP       .role = FENCE_ROLE_KEEP, .label = LABEL_UNKNOWN
 
+static void untagged_writers(struct scene *scene)
+{
+    still_ours_ports_up(scene);
+    scene->facts.workers.untagged_writers = true;
+}
+
 static const struct story stories[] = {
     {"manual fence of a leader", PAST_LED, 5 * S, manual_fence, RULE_MANUAL_FENCE, KILL(MANUAL),
      .flags = FENCE_ORDER_MANUAL_HOLD | FENCE_ORDER_ARMED | FENCE_ORDER_ENGAGED},
@@ -352,11 +394,21 @@ static const struct story stories[] = {
     {"promotion without end", PAST_LED, 5 * S, slow_promotion, RULE_PHANTOM_LEADER,
      KILL(PHANTOM_LEADER), .flags = FENCE_ORDER_PHANTOM_HOLD},
     {"promoting", PAST_LED, 5 * S, still_ours, RULE_PROMOTING, LEAD_QUIET},
+    {"memory diverged", PAST_LED, 5 * S, diverged_leader, RULE_DIVERGED_LEADER,
+     KILL(DIVERGED_LEADER)},
+    {"the predecessor's memory had", PAST_LED, 5 * S, diverged_predecessor, RULE_LEADER, LEAD},
+    {"what promotes loads it yet", PAST_LED, 5 * S, diverged_promoting, RULE_PROMOTING,
+     LEAD_QUIET},
+    {"a follower's memory", PAST_FOLLOWED, 0, diverged_follower, RULE_FOLLOWER, FOLLOW},
+    {"diverged, but not provably leading", PAST_LED, 5 * S, diverged_unproven, RULE_UNKNOWN,
+     LEAD_QUIET},
     {"5690 not open yet, not engaged", PAST_LED, 0, not_promoting_yet_unengaged, RULE_LEADER,
      LEAD},
     {"leader", PAST_LED, 5 * S, still_ours_ports_up, RULE_LEADER, LEAD},
     {"leader without tags", PAST_LED, 5 * S, untagged, RULE_LEADER, LEAD,
      .not_covered = NOT_COVERED_UNTAGGED},
+    {"a pooler loses tags", PAST_LED, 5 * S, untagged_writers, RULE_LEADER, LEAD,
+     .not_covered = NOT_COVERED_UNTAGGED_WRITERS},
     {"leader in another spelling", PAST_LED, 5 * S, spelled_otherwise, RULE_LEADER, LEAD},
     {"leader, metafence-run gone", PAST_LED, 0, no_fence, RULE_LEADER, LEAD,
      .not_covered = NOT_COVERED_NO_FENCE},
@@ -435,6 +487,10 @@ static void test_priorities(void **state)
         {api_lists_other, silence, RULE_TWIN_IDENTITY},
         {other_database_and_id, nothing, RULE_DATABASE_REPLACED},
         {other_wins, silence, RULE_SUPERSEDED},
+        {other_wins, diverged, RULE_SUPERSEDED},
+        {still_ours, diverged, RULE_PROMOTING},
+        {pause_leader, diverged, RULE_PAUSED},
+        {silence, diverged, RULE_LEASE_EXPIRED},
         {other_wins, blind, RULE_SUPERSEDED},
         {broken, silence, RULE_LEASE_EXPIRED},
         {row_is_gone, silence, RULE_LEASE_EXPIRED},

@@ -316,6 +316,28 @@ static void test_ends(void **state)
     }
 }
 
+// While we were stopped, the agent has ordered a kill and then done it by itself.
+static void test_a_kill_that_somebody_else_has_done(void **state)
+{
+    const struct shim_config config = fixture_config();
+    const struct fence_order order = {
+        .incarnation = 1, .role = FENCE_ROLE_KILL, .reason = FENCE_REASON_SUPERSEDED};
+
+    (void)state;
+    for (int number = 9; number <= 11; number += 2) {
+        struct shim_memory memory = {0};
+        bool is_kill = number == 9;
+
+        shim_started(&memory, AT(S(100)), 10, 11, TAG_OWN);
+        fixture_order(&config, &memory, order, S(110));
+        shim_reaped(&config, &memory, AT(S(111)), SIGNALED(number));
+        assert_int_equal(memory.status.fences, is_kill ? 1 : 0);
+        assert_int_equal(memory.status.last_death.reason,
+                         is_kill ? FENCE_REASON_SUPERSEDED : FENCE_REASON_NONE);
+        assert_int_equal(memory.exit_pending, !is_kill); // a fence is followed by a restart
+    }
+}
+
 static void test_backoff_grows_and_resets(void **state)
 {
     static const int64_t delays_s[] = {1, 2, 4, 8, 10, 10};
@@ -545,6 +567,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_term_is_forwarded_once_and_nothing_starts),
     cmocka_unit_test(test_term_while_held_exits_zero),
     cmocka_unit_test(test_ends),
+    cmocka_unit_test(test_a_kill_that_somebody_else_has_done),
     cmocka_unit_test(test_backoff_grows_and_resets),
     cmocka_unit_test(test_storm),
     cmocka_unit_test(test_storm_forgets_after_the_window),

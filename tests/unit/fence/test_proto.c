@@ -68,7 +68,7 @@ static void test_checksum_is_crc32(void **state)
     }
 
 BREAK_ORDER(bad_role, order->role = 4)
-BREAK_ORDER(bad_reason, order->reason = 8)
+BREAK_ORDER(bad_reason, order->reason = 9)
 BREAK_ORDER(bad_flags, order->flags = 1U << 6)
 BREAK_ORDER(bad_row, order->row = 4)
 BREAK_ORDER(bad_database, order->database = 3)
@@ -93,7 +93,7 @@ static const struct {
     const char *message;
 } broken_orders[] = {
     {bad_role, "role is 4"},
-    {bad_reason, "reason is 8"},
+    {bad_reason, "reason is 9"},
     {bad_flags, "flags 0x40"},
     {bad_row, "row is 4"},
     {bad_database, "database is 3"},
@@ -136,7 +136,7 @@ static void test_each_field_of_an_order(void **state)
 BREAK_STATUS(bad_state, status->state = 5)
 BREAK_STATUS(bad_permit, status->permit = FENCE_ROLE_KILL)
 BREAK_STATUS(bad_hold, status->hold = 10)
-BREAK_STATUS(bad_death_reason, status->last_death.reason = 8)
+BREAK_STATUS(bad_death_reason, status->last_death.reason = 9)
 BREAK_STATUS(bad_death_engaged, status->last_death.engaged = 2)
 BREAK_STATUS(bad_death_reserved, status->last_death.reserved = 1)
 BREAK_STATUS(bad_status_flags, status->flags = 1U << 9)
@@ -162,7 +162,7 @@ static const struct {
     {bad_state, "state is 5"},
     {bad_permit, "permit is 3"},
     {bad_hold, "hold is 10"},
-    {bad_death_reason, "last_death.reason is 8"},
+    {bad_death_reason, "last_death.reason is 9"},
     {bad_death_engaged, "last_death.engaged is 2"},
     {bad_death_reserved, "last_death.reserved is 1"},
     {bad_status_flags, "flags 0x200"},

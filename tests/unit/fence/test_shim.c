@@ -306,6 +306,12 @@ static const struct life lives[] = {
         .killed = FENCE_REASON_PHANTOM_LEADER,
     },
     {
+        "order: diverged",
+        {KILL(DIVERGED_LEADER)},
+        .now_ns = S(111),
+        .killed = FENCE_REASON_DIVERGED_LEADER,
+    },
+    {
         "order: lease expired",
         {KILL(LEASE_EXPIRED)},
         .now_ns = S(111),
@@ -437,7 +443,7 @@ static void test_lives(void **state)
 static void test_every_reason_fired(void **state)
 {
     (void)state;
-    for (uint32_t r = FENCE_REASON_MANUAL; r <= FENCE_REASON_PHANTOM_LEADER; r++)
+    for (uint32_t r = FENCE_REASON_MANUAL; r <= FENCE_REASON_LAST; r++)
         if (!(reasons_seen & (1U << r)))
             fail_msg("no row kills for %s", fence_reason_name((enum fence_reason)r));
 }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/pg/pgtest.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/resolve.h"
 
@@ -102,6 +107,11 @@ const char *pgt_try(PGconn *pq, const char *fmt, ...)
     (void)snprintf(sqlstate, sizeof sqlstate, "%s", state ? state : "");
     PQclear(result);
     return sqlstate;
+}
+
+const char *pgt_message(PGconn *pq)
+{
+    return PQerrorMessage(pq);
 }
 
 void pgt_fresh_database(void)
@@ -209,4 +219,34 @@ struct pg_params pgt_params(uint16_t port)
         .query_timeout_ns = 2 * NS_PER_SEC,
         .listen = true,
     };
+}
+
+struct pgt_lateness pgt_lateness_begin(void)
+{
+    struct pgt_lateness late = {.worst_ms = mmap(NULL, sizeof(int64_t), PROT_READ | PROT_WRITE,
+                                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
+
+    assert_true(late.worst_ms != MAP_FAILED);
+    late.pid = fork();
+    assert_true(late.pid >= 0);
+    while (late.pid == 0) {
+        struct instant begin = clock_now();
+        if (poll(NULL, 0, 10) != 0 || getppid() == 1)
+            _exit(1);
+        int64_t ms = instant_since(clock_now(), begin) / NS_PER_MS - 10;
+        if (ms > *late.worst_ms)
+            *late.worst_ms = ms;
+    }
+    return late;
+}
+
+int64_t pgt_lateness_end(struct pgt_lateness *late)
+{
+    int64_t worst_ms = 0;
+
+    assert_int_equal(kill(late->pid, SIGKILL), 0);
+    assert_int_equal(waitpid(late->pid, NULL, 0), late->pid);
+    worst_ms = *late->worst_ms;
+    (void)munmap(late->worst_ms, sizeof(int64_t));
+    return worst_ms;
 }

@@ -6,6 +6,8 @@
 
 #include "tests/unit/unit.h"
 
+#include <sys/types.h>
+
 #include "agent/pg/election.h"
 
 // --- the scene: blocking, fails the test on any error ---
@@ -31,8 +33,23 @@ void pgt_run(PGconn *pq, const char *fmt, ...) __attribute__((format(printf, 2, 
 const char *pgt_get(PGconn *pq, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // SQLSTATE of a statement, "" when it worked.
 const char *pgt_try(PGconn *pq, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// Message of the session's last error.
+const char *pgt_message(PGconn *pq);
 // One campaign as a meta does it; returns the owner's id.
 const char *pgt_campaign(PGconn *pq, const char *id);
+
+// --- how late this machine is: our protocol has half a second, a stalled machine has not ---
+
+#define PGT_LATE_MS 100 // from then on its limits are not judged
+
+struct pgt_lateness {
+    pid_t pid;
+    int64_t *worst_ms; // shared with the process that measures
+};
+
+// Measures in a process of its own how late one is woken, until the end, which says the worst.
+struct pgt_lateness pgt_lateness_begin(void);
+int64_t pgt_lateness_end(struct pgt_lateness *late);
 
 // --- the loop ---
 
@@ -62,6 +79,7 @@ enum relay_mode {
     RELAY_PASS,
     RELAY_STALL,     // nothing passes, new connections are accepted and stall too
     RELAY_STALL_OLD, // what is connected now stalls, new connections pass
+    RELAY_STALL_NEW, // the reverse
     RELAY_RESET,     // everything is reset, also new connections
 };
 
@@ -69,5 +87,7 @@ struct relay *relay_new(struct pgt *pgt, uint16_t target_port);
 void relay_free(struct relay *relay);
 uint16_t relay_port(const struct relay *relay);
 void relay_set(struct relay *relay, enum relay_mode mode);
+// Where new connections lead from now on.
+void relay_retarget(struct relay *relay, uint16_t target_port);
 unsigned relay_accepted(const struct relay *relay); // connections so far
 unsigned relay_open(const struct relay *relay);     // now

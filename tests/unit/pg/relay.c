@@ -104,7 +104,7 @@ static void relay_on_accept(int fd, unsigned events, void *arg)
     if (relay->mode == RELAY_RESET)
         pair_close(pair);
     else
-        pair_update(pair, relay->mode == RELAY_STALL);
+        pair_update(pair, relay->mode == RELAY_STALL || relay->mode == RELAY_STALL_NEW);
 }
 
 struct relay *relay_new(struct pgt *pgt, uint16_t target_port)
@@ -150,8 +150,13 @@ void relay_set(struct relay *relay, enum relay_mode mode)
         if (mode == RELAY_RESET)
             pair_close(&relay->pairs[i]);
         else
-            pair_update(&relay->pairs[i], mode != RELAY_PASS);
+            pair_update(&relay->pairs[i], mode == RELAY_STALL || mode == RELAY_STALL_OLD);
     }
+}
+
+void relay_retarget(struct relay *relay, uint16_t target_port)
+{
+    relay->target_port = target_port;
 }
 
 unsigned relay_accepted(const struct relay *relay)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// scene: a database with the metafence schema, owned by a superuser, and sessions of several
-// incarnations.
+// scene: a database with RisingWave's tables and the metafence schema, owned by a superuser,
+// the guard in enforce; and sessions of several incarnations.
 
 #include "tests/unit/pg/pgtest.h"
+#include "tests/unit/pg/tables.h"
 
 // Tags of different incarnations: letter of the pod, number of the start.
 #define TAG_A1 "metafence:aaaaaaaa:0000000000000001"
@@ -26,5 +27,14 @@ void assert_term(struct scene *scene, const char *expected);
 const char *tag_row(struct scene *scene, const char *tag);
 // The lease has just run out.
 void expire(struct scene *scene);
+void set_guard(struct scene *scene, const char *mode);
+// One of metafence.counters().
+int64_t counter(struct scene *scene, const char *name);
+// The lease runs out and `session` wins it for `id`; fails the test if it does not.
+void take_over(struct scene *scene, PGconn *session, const char *id);
+// Waits until the session of `pq` waits for a lock.
+void await_lock_wait(struct scene *scene, PGconn *pq);
+// Installs the guard's triggers on tables that were made since.
+void guard_tables(PGconn *admin);
 
 #define SCENE_TEST(fn) cmocka_unit_test_setup_teardown(fn, scene_setup, scene_teardown)

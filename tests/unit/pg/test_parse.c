@@ -215,8 +215,8 @@ static void test_parse_meaning(void **state)
 
 static void test_parse_probe(void **state)
 {
-    const char *fields[ELECTION_PROBE_FIELDS] = {"t", "t", "t", "f", "4",
-                                                 "3", "t", "f", "t", "t"};
+    const char *fields[ELECTION_PROBE_FIELDS] = {"t", "t", "t", "f", "4", "3",
+                                                 "t", "f", "t", "t", "f"};
     struct election_caps caps;
     struct err err;
 
@@ -227,7 +227,7 @@ static void test_parse_probe(void **state)
                 !caps.can_record);
     fields[5] = "4";
     assert_int_equal(election_parse_probe(fields, ELECTION_PROBE_FIELDS, &caps, &err), 0);
-    assert_true(caps.schema_readable && !caps.schema_denied);
+    assert_true(caps.schema_readable && !caps.schema_denied && !caps.can_complete);
     fields[5] = "x";
     assert_int_equal(election_parse_probe(fields, ELECTION_PROBE_FIELDS, &caps, &err), -1);
     fields[5] = "4";

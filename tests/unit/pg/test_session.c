@@ -195,6 +195,89 @@ static void test_tls(void **state)
     pg_free(pg);
 }
 
+// What `from` has, put to `path` in one move, as a mounted Secret is swapped. NULL: nothing.
+static void put_certificate(const char *path, const char *from)
+{
+    char bytes[4096];
+    char next[64];
+    size_t len = 0;
+    FILE *file = from ? fopen(from, "r") : NULL;
+
+    if (file) {
+        len = fread(bytes, 1, sizeof(bytes), file);
+        assert_int_equal(fclose(file), 0);
+        assert_true(len > 0 && len < sizeof(bytes));
+    }
+    (void)snprintf(next, sizeof(next), "%s.next", path);
+    file = fopen(next, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, len, file), len);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(rename(next, path), 0);
+}
+
+static bool is_up_again(void *arg)
+{
+    return pg_is_up(arg);
+}
+
+// Until a log-in has failed: the server may take a moment to show its new certificate.
+static void end_until_refused(struct pgt *pgt, struct pg *pg, PGconn *admin)
+{
+    uint64_t failures = pg_stats(pg)->connect_failures;
+    struct instant begin = clock_now();
+
+    while (pg_stats(pg)->connect_failures == failures) {
+        assert_true(ms_since(begin) < 10000);
+        pgt_run(admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                       " WHERE application_name = 'metafence'");
+        pgt_idle(pgt, 50);
+    }
+}
+
+// The server's certificate is rotated under an agent that runs for months: the session that
+// stands goes on, a new one is refused until the bundle is swapped too, and nobody has to
+// restart anything.
+static void test_rotated_certificate(void **state)
+{
+    struct pgt *pgt = *state;
+    PGconn *admin = pgt_connect("postgres", PGT_DATABASE, "scene");
+    struct pg_params params = pgt_params(pgt_port());
+    struct seen seen = {0};
+    char path[] = "/tmp/metafence-bundle-XXXXXX";
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    close(fd);
+    put_certificate(path, pgt_root_cert());
+    params.host = "localhost";
+    params.sslmode = "verify-full";
+    params.sslrootcert = path;
+    struct pg *pg = start(pgt, &params, &seen);
+    pgt_wait(pgt, &seen.is_up, 5000);
+
+    pgt_run(admin, "ALTER SYSTEM SET ssl_cert_file = 'next.crt'");
+    pgt_run(admin, "ALTER SYSTEM SET ssl_key_file = 'next.key'");
+    pgt_run(admin, "SELECT pg_reload_conf()");
+    pgt_idle(pgt, 300);
+    assert_true(pg_is_up(pg) && !seen.is_down);
+    end_until_refused(pgt, pg, admin);
+    put_certificate(path, NULL); // in the middle of the swap
+    pgt_idle(pgt, 300);
+    assert_false(pg_is_up(pg));
+    put_certificate(path, getenv("METAFENCE_PG_NEXT_CERT"));
+    pgt_wait_for(pgt, is_up_again, pg, 10000);
+    assert_true(pg_is_tls(pg));
+
+    pgt_run(admin, "ALTER SYSTEM RESET ssl_cert_file");
+    pgt_run(admin, "ALTER SYSTEM RESET ssl_key_file");
+    pgt_run(admin, "SELECT pg_reload_conf()");
+    end_until_refused(pgt, pg, admin);
+    pg_free(pg);
+    PQfinish(admin);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void test_unknown_host(void **state)
 {
     struct pgt *pgt = *state;
@@ -268,7 +351,7 @@ static const struct CMUnitTest tests[] = {
     SESSION_TEST(test_refusals),     SESSION_TEST(test_password_file),
     SESSION_TEST(test_notify),       SESSION_TEST(test_tls),
     SESSION_TEST(test_unknown_host), SESSION_TEST(test_queue_is_bounded),
-    SESSION_TEST(test_bad_params),
+    SESSION_TEST(test_bad_params),   SESSION_TEST(test_rotated_certificate),
 };
 
 UNIT_MAIN(tests)

@@ -120,6 +120,7 @@ static void test_twins(void **state)
 
     // i1: two processes with one id, both renew once a second: the term moves once, to the
     // younger.
+    set_guard(s, "observe");
     (void)pgt_campaign(s->a1, "meta-a");
     for (int i = 0; i < 10; i++) {
         (void)pgt_campaign(s->a2, "meta-a");
@@ -142,6 +143,7 @@ static void test_superseded_never_owns_again(void **state)
 {
     struct scene *s = *state;
 
+    set_guard(s, "observe");
     (void)pgt_campaign(s->a1, "meta-a");
     expire(s);
     (void)pgt_campaign(s->b1, "meta-b");

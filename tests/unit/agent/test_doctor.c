@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the checks of `metafence doctor` make of pods, options and files; the rest of them is
+// shown end to end by tests/e2e/test_doctor.py.
+#include "tests/unit/unit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "agent/config.h"
+#include "agent/doctor/doctor.h"
+#include "agent/pg/survey.h"
+
+#define SIDECAR(user, ready)                                                                   \
+    "{\"name\":\"metafence\",\"restartPolicy\":\"Always\","                                    \
+    "\"securityContext\":{\"runAsUser\":" user "},"                                            \
+    "\"ports\":[{\"name\":\"mf\",\"containerPort\":9690}],"                                    \
+    "\"startupProbe\":{\"httpGet\":{\"path\":\"/startupz\",\"port\":9690}},"                   \
+    "\"readinessProbe\":{" ready "\"httpGet\":{\"path\":\"/readyz\",\"port\":\"mf\"}},"        \
+    "\"livenessProbe\":{\"httpGet\":{\"path\":\"/livez\",\"port\":9690}}}"
+#define META(user, liveness)                                                                   \
+    "{\"name\":\"meta\",\"command\":[\"/risingwave/bin/"                                       \
+    "risingwave\"],\"args\":[\"meta-node\"],"                                                  \
+    "\"securityContext\":{\"runAsUser\":" user "},"                                            \
+    "\"env\":[{\"name\":\"RW_ADVERTISE_ADDR\",\"value\":\"$(POD_NAME).m:5690\"}],"             \
+    "\"livenessProbe\":{\"httpGet\":{" liveness "}}}"
+#define POD(shared, sidecar, meta)                                                             \
+    "{\"metadata\":{\"name\":\"m-0\"},\"spec\":{\"shareProcessNamespace\":" shared             \
+    ",\"initContainers\":[" sidecar "],\"containers\":[" meta "]}}"
+#define LIVEZ "\"path\":\"/meta/livez\",\"port\":9690"
+
+static struct config config;
+
+static int setup(void **state)
+{
+    (void)state;
+    config_defaults(&config);
+    (void)snprintf(config.core.id, sizeof(config.core.id), "M-0.m:5690");
+    (void)snprintf(config.pod_uid, sizeof(config.pod_uid), "12345678-uid");
+    return 0;
+}
+
+// "check level …" of everything that is not good.
+static void describe(const struct doctor *doctor, char *buf, size_t size)
+{
+    size_t used = 0;
+
+    buf[0] = '\0';
+    for (size_t i = 0; i < doctor->count; i++) {
+        const struct doctor_finding *finding = &doctor->list[i];
+        bool is_fault = finding->level == DOCTOR_WARN || finding->level == DOCTOR_BAD;
+
+        assert_true(finding->text[0] != '\0');
+        assert_int_equal(finding->fix[0] != '\0', is_fault);
+        if (is_fault)
+            used += (size_t)snprintf(buf + used, size - used, "%s%s %s", used ? ", " : "",
+                                     finding->check, doctor_level_name(finding->level));
+    }
+}
+
+static void test_pods_in_pidfd_mode(void **state)
+{
+    static const struct {
+        const char *pod;
+        const char *faults;
+    } cases[] = {
+        {POD("true", SIDECAR("7", ""), META("7", LIVEZ)), ""},
+        {POD("true", SIDECAR("0", ""), META("7", LIVEZ)), ""}, // root may kill everybody
+        {POD("true", SIDECAR("8", ""), META("7", LIVEZ)), "pod.users failed"},
+        {POD("false", SIDECAR("7", ""), META("7", LIVEZ)), "pod.process-namespace failed"},
+        {POD("true", SIDECAR("7", ""), META("7", "\"path\":\"/\",\"port\":9690")),
+         "probe.liveness failed"},
+        {POD("true", SIDECAR("7", ""), META("7", "\"path\":\"/meta/livez\",\"port\":9691")),
+         "probe.liveness failed"},
+        {POD("true", SIDECAR("7", "\"periodSeconds\":1,"), META("7", LIVEZ)),
+         "probe.sidecar failed"},
+        {POD("true", SIDECAR("7", ""), "{\"name\":\"x\"}"), "pod.meta failed"},
+        {POD("true", "", META("7", LIVEZ)), "pod.sidecar failed"},
+        {"{}", "pod.sidecar failed, pod.meta failed"},
+        {"{\"spec\":{\"containers\":[1,{\"command\":[2,null]}],\"initContainers\":\"x\"}}",
+         "pod.sidecar failed, pod.meta failed"},
+    };
+
+    (void)state;
+    config.fence_method = FENCE_BY_PIDFD;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct doctor doctor = {0};
+        cJSON *pod = cJSON_Parse(cases[i].pod);
+        char faults[400];
+
+        assert_non_null(pod);
+        doctor_pod(&doctor, pod, &config, &(struct doctor_users){-1, -1});
+        describe(&doctor, faults, sizeof(faults));
+        if (strcmp(faults, cases[i].faults) != 0)
+            fail_msg("case %zu: \"%s\", want \"%s\"", i, faults, cases[i].faults);
+        cJSON_Delete(pod);
+    }
+}
+
+// What a pod does not say is what is seen.
+static void test_users_that_are_seen(void **state)
+{
+    static const char silent[] =
+        "{\"metadata\":{\"name\":\"m-0\"},\"spec\":{\"shareProcessNamespace\":true,"
+        "\"initContainers\":[{\"name\":\"metafence\",\"restartPolicy\":\"Always\"}],"
+        "\"containers\":[{\"name\":\"meta\",\"args\":[\"meta-node\"]}]}}";
+    static const struct {
+        struct doctor_users users;
+        const char *fault;
+    } cases[] = {
+        {{0, 0}, ""},
+        {{7, 7}, ""},
+        {{7, 8}, "pod.users failed"},
+        {{7, -1}, "pod.users warning"},
+    };
+    cJSON *pod = cJSON_Parse(silent);
+
+    (void)state;
+    config.fence_method = FENCE_BY_PIDFD;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct doctor doctor = {0};
+        char faults[800];
+        bool is_fault = cases[i].fault[0] != '\0';
+
+        doctor_pod(&doctor, pod, &config, &cases[i].users);
+        describe(&doctor, faults, sizeof(faults));
+        assert_int_equal(strstr(faults, "pod.users") != NULL, is_fault);
+        assert_non_null(strstr(faults, cases[i].fault));
+    }
+    cJSON_Delete(pod);
+}
+
+static void test_options_of_metafence_run(void **state)
+{
+    static const struct {
+        const char *args[8];
+        const char *faults;
+    } cases[] = {
+        {{"metafence-run", "--socket=/run/metafence/fence.sock", "--pod-uid", "12345678-uid"},
+         ""},
+        {{"metafence-run", "--socket", "/run/metafence/fence.sock", "--pod-uid=12345678-uid",
+          "--ttl=30s", "--margin=2000ms", "--service-port=5690"},
+         ""},
+        {{"metafence-run", "--socket=/run/metafence/fence.sock", "--pod-uid=12345678-uid",
+          "--ttl=3s", "--kill-budget=x"},
+         "shim.timing failed, shim.timing failed"},
+        {{"metafence-run", "--socket=/run/fence.sock", "--pod-uid=87654321-uid", "--ttls=3s"},
+         "shim.options failed, shim.options failed"},
+        {{"metafence-run", "--socket=/run/metafence/fence.sock", "--pod-uid"},
+         "shim.options failed"},
+        {{"metafence-run", "--socket=/run/metafence/fence.sock", "--pod-uid=12345678-uid",
+          "--when-agent-lost=hold", "--service-port=1"},
+         "shim.options failed, shim.agent-lost warning"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct doctor doctor = {0};
+        struct doctor_shim shim = {0};
+        char faults[400];
+
+        while (shim.count < 8 && cases[i].args[shim.count]) {
+            shim.args[shim.count] = cases[i].args[shim.count];
+            shim.count++;
+        }
+        doctor_shim(&doctor, &shim, &config);
+        describe(&doctor, faults, sizeof(faults));
+        if (strcmp(faults, cases[i].faults) != 0)
+            fail_msg("case %zu: \"%s\", want \"%s\"", i, faults, cases[i].faults);
+    }
+}
+
+static void test_toml_of_the_metas(void **state)
+{
+    static const char store[] = "[meta.meta_store_config]\nacquire_timeout_sec";
+    static const struct {
+        const char *before;
+        const char *value;
+        const char *faults;
+    } cases[] = {
+        {"", " = 300\n", ""},
+        {"", "=31", ""},
+        {"", " = 30\r\n", "meta.acquire-timeout warning"},
+        {"", " = 300s", "meta.acquire-timeout warning"}, // no number: the default counts
+        {"[meta]\nmeta_leader_lease_secs = 30\n", " = 300", ""},
+        {"[meta]\n  meta_leader_lease_secs = 20 # s\n", " = 300", "meta.lease failed"},
+        {"[other]\nmeta_leader_lease_secs = 20\n", " = 300", ""},
+        {"[meta]\n#meta_leader_lease_secs = 20\n\n[", " = 300", "meta.acquire-timeout warning"},
+        {"meta.meta_leader_lease_secs = 20\n", " = 300", "meta.lease failed"},
+        {"[meta]\nmeta_leader_lease_secs = 99999999999999999999\n", " = 300", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct doctor doctor = {0};
+        char text[400], faults[400];
+
+        (void)snprintf(text, sizeof(text), "%s%s%s", cases[i].before, store, cases[i].value);
+        doctor_meta_config(&doctor, text, &config);
+        describe(&doctor, faults, sizeof(faults));
+        if (strcmp(faults, cases[i].faults) != 0)
+            fail_msg("case %zu: \"%s\", want \"%s\"", i, faults, cases[i].faults);
+    }
+}
+
+// A good database, to be bent by each case.
+static struct pg_survey good_survey(void)
+{
+    struct pg_survey survey = {.version_wanted = 2, .may_act = true, .may_signal = true};
+
+    survey.status = (struct sql_status){.has_schema = true,
+                                        .can_read = true,
+                                        .version = 2,
+                                        .guard = "enforce",
+                                        .recovery = "observe",
+                                        .owner = "meta",
+                                        .has_table = true,
+                                        .has_trigger = true,
+                                        .is_trigger_on = true,
+                                        .has_tables = true,
+                                        .guarded = 20,
+                                        .tags = 3};
+    return survey;
+}
+
+static void expect_survey(const struct pg_survey *survey, const char *wanted)
+{
+    struct doctor doctor = {0};
+    char faults[400];
+
+    doctor_postgres(&doctor, survey);
+    describe(&doctor, faults, sizeof(faults));
+    assert_string_equal(faults, wanted);
+}
+
+static void test_surveys(void **state)
+{
+    struct pg_survey survey = good_survey();
+
+    (void)state;
+    expect_survey(&survey, "");
+    survey.statement_ms = 5000; // the boundary
+    (void)snprintf(survey.migration, sizeof(survey.migration), "m20260803_235959_x");
+    survey.standbys = 1;
+    survey.is_synchronous = true;
+    expect_survey(&survey, "");
+    survey.statement_ms = 4999;
+    (void)snprintf(survey.migration, sizeof(survey.migration), "m20260804_000000_x");
+    survey.is_synchronous = false;
+    expect_survey(&survey, "postgres.statement-timeout failed, risingwave.version warning, "
+                           "postgres.replication warning");
+    survey = good_survey();
+    survey.status.version = 1;
+    survey.may_signal = false;
+    survey.superseded_alive = 1;
+    survey.status.pooled_tags = 1;
+    expect_survey(&survey, "postgres.schema failed, postgres.owner failed, "
+                           "postgres.superseded failed, postgres.pooler warning");
+    survey = good_survey();
+    (void)snprintf(survey.status.recovery, sizeof(survey.status.recovery), "enforce");
+    expect_survey(&survey, "postgres.recovery warning"); // of an unknown release
+    survey.status.is_verified = true;
+    expect_survey(&survey, "");
+    (void)snprintf(survey.status.unwatched_names, sizeof(survey.status.unwatched_names), "x");
+    expect_survey(&survey, "postgres.recovery failed");
+    survey.status.recovery[0] = '\0';
+    expect_survey(&survey, "postgres.recovery failed");
+    survey = good_survey();
+    (void)snprintf(survey.status.guard, sizeof(survey.status.guard), "off");
+    survey.status.unguarded = 2;
+    survey.status.counters.unreadable = 1;
+    survey.status.tags = 0;
+    expect_survey(&survey, "postgres.guard failed, postgres.guarded-tables failed, "
+                           "postgres.guard-failures warning, postgres.tags warning");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup(test_pods_in_pidfd_mode, setup),
+    cmocka_unit_test_setup(test_users_that_are_seen, setup),
+    cmocka_unit_test_setup(test_options_of_metafence_run, setup),
+    cmocka_unit_test_setup(test_toml_of_the_metas, setup),
+    cmocka_unit_test(test_surveys),
+};
+
+UNIT_MAIN(tests)
