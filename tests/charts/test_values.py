@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the chart refuses, with place and fix, and that it knows exactly the options of the programs."""
+
+import json
+import re
+import subprocess
+from typing import Any
+
+import generate
+import helm
+import pytest
+
+SCHEMA = json.loads((helm.METAFENCE / "values.schema.json").read_text())
+
+
+def refusal(values: dict[str, Any], *words: str) -> str:
+    needed = [word for word in helm.NEEDED if word.partition("=")[0] not in values]
+    return helm.refusal(helm.METAFENCE, *needed, *words, json_values=values)
+
+
+# --- one bad value -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"typo": 1}, "'typo' not allowed"),
+        ({"run": {"restart": "sometimes"}}, "/run/restart"),
+        ({"run": {"restrat": "container"}}, "'restrat' not allowed"),
+        ({"run": {"killWindow": 10}}, "/run/killWindow"),
+        ({"config.elections": {"ttl": "10s"}}, "'elections' not allowed"),
+        ({"config.id": "meta-0:5690"}, "'id' not allowed"),
+        ({"config.notify": "yes"}, "/config/notify"),
+        ({"config.timing": {"poll": {"every": "1s"}}}, "/config/timing/poll"),
+        ({"config.timing.pol": "1s"}, "'pol' not allowed"),
+        ({"config.timing.poll": "1 s"}, "/config/timing/poll"),
+        ({"config.timing.poll": "5ms"}, "config.timing.poll: 5ms is out of range: 10ms to 1h"),
+        ({"config.election.ttl": "25h"}, "config.election.ttl: 25h is out of range: 1s to 24h"),
+        ({"config.postgres.port": "5432"}, "/config/postgres/port"),
+        ({"config.postgres.port": 70000}, "/config/postgres/port"),
+        ({"config.postgres.passwordFile": "password"}, "/config/postgres/passwordFile"),
+        ({"config.kubernetes.namespace": "other"}, "'namespace' not allowed"),
+        ({"config.reconcile.mode": "on"}, "/config/reconcile/mode"),
+        ({"config.fence": {"method": "pidf"}}, "/config/fence/method"),
+        ({"config.fence": {"metafenceRun": "/x"}}, "'metafenceRun' not allowed"),
+        ({"config.fence": {"socket": "/tmp/fence.sock"}}, "config.fence.socket"),
+        ({"config.control": {"socket": "/tmp/agent.sock"}}, "config.control.socket"),
+        ({"config.postgres.host": ""}, "config.postgres.host"),
+        ({"config.postgres.user": ""}, "config.postgres.user"),
+        ({"image": {"digest": "sha256:123"}}, "/image/digest"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
+        ({"probes.sidecar.readiness": {"periodSeconds": 0}}, "periodSeconds"),
+        ({"probes.meta.liveness": {"period": 1}}, "'period' not allowed"),
+        ({"id": "meta-0"}, "/id"),
+        ({"resources": {"limit": {}}}, "'limit' not allowed"),
+        ({"injection.failurePolicy": "ignore"}, "/injection/failurePolicy"),
+        ({"injection.command": []}, "/injection/command"),
+        ({"injection.user": "root"}, "/injection/user"),
+        ({"injection.lable": {}}, "'lable' not allowed"),
+        ({"sqlInstall.guard": "strict"}, "/sqlInstall/guard"),
+        ({"securityContext.runAsUserName": "x"}, "'runAsUserName' not allowed"),
+        ({"podMonitor.enabled": True}, "/podMonitor/enabled"),
+        ({"run": {"maxKills": 11}}, "/run/maxKills"),
+        ({"run": {"killWindow": "0s"}}, "run.killWindow: 0s is out of range: 1s to 24h"),
+        ({"run": {"metricsPort": 5690}}, "they must differ"),
+        ({"extraEnv": [{"value": "x"}]}, "/extraEnv/0"),
+    ],
+    ids=lambda value: " ".join(map(str, value.items())) if isinstance(value, dict) else "",
+)
+def test_bad_values_are_refused_by_place(values, says):
+    assert says in refusal(values)
+
+
+# --- values that can't go together ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (
+            {"config.fence.method": "pidfd", "run": {"restart": "container", "maxKills": 2}},
+            "run: maxKills, restart is said to metafence-run, which config.fence.method pidfd does without",
+        ),
+        (
+            {"passwordSecret.name": "x", "config.postgres.passwordFile": "/x"},
+            "passwordSecret.name and config.postgres.passwordFile",
+        ),
+        ({"config.postgres.passwordFile": "/x"}, "sqlInstall.passwordSecret.name: the Job can't read"),
+        (
+            {"config.kubernetes.enabled": False, "config.fence.deletePod": True},
+            "config.fence.deletePod and config.kubernetes.enabled off",
+        ),
+        ({"config.kubernetes.roleLabel": "metafence.io/role"}, "name another label"),
+        ({"config.http.address": "127.0.0.1"}, "config.http.address"),
+        ({"sqlInstall.user": "rw"}, "sqlInstall.user: rw is the agents' role already"),
+        (
+            {"prometheusRule.enabled": "always"},
+            "prometheusRule.enabled: always, but this cluster has no PrometheusRule",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_contradictions_are_refused_with_the_fix(values, says):
+    assert says in refusal(values)
+
+
+# --- the timing inequality -----------------------------------------------------------------------
+
+
+def test_a_lease_too_short_is_refused_with_its_numbers_and_the_fix():
+    said = refusal({"config.election.ttl": "13s"})
+    numbers = (
+        "2*(connectTimeout 2s + queryTimeout 2s) + poll 250ms + renewGap 3s + margin 2s + killBudget 500ms"
+    )
+    assert f"config: {numbers} = 13.75s is not below ttl 13s: shorten these" in said
+    assert "config.election.ttl above 13.75s" in said
+
+
+# Each is one at which agent and chart must say the same.
+LEASES = [
+    {"election.ttl": "13750ms"},
+    {"election.ttl": "13751ms"},
+    {"election.ttl": "14s", "timing.margin": "2250ms"},
+    {"election.ttl": "14s", "timing.margin": "2249ms"},
+    {"timing.poll": "16250ms"},
+    {"timing.poll": "16249ms"},
+    {"postgres.queryTimeout": "10125ms"},
+    {"postgres.queryTimeout": "10124999us"},
+]
+
+
+@pytest.mark.parametrize("lease", LEASES, ids=lambda lease: " ".join(f"{k}={v}" for k, v in lease.items()))
+def test_chart_and_agent_draw_the_same_line(lease, tmp_path):
+    file = tmp_path / "agent.yaml"
+    tree: dict[str, Any] = {"id": "m:1", "postgres": {"host": "h", "database": "d", "user": "u"}}
+    for key, value in lease.items():
+        section, _, name = key.partition(".")
+        tree.setdefault(section, {})[name] = value
+    file.write_text(json.dumps(tree))
+    agent = subprocess.run(
+        [helm.program("metafence", "agent"), "config", "validate", "--config", file],
+        capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+    values = {f"config.{key}": value for key, value in lease.items()}
+    if agent.returncode == 0:
+        assert helm.metafence(json_values=values)
+    else:
+        assert "is not below ttl" in agent.stderr
+        assert "is not below ttl" in refusal(values)
+
+
+# --- one table of options ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", generate.made(), ids=lambda path: path.name)
+def test_generated_files_are_as_they_would_be_made(path):
+    assert path.read_text() == generate.made()[path], "run tests/charts/generate.py --write"
+
+
+def _objects(tree: Any, path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Every schema of an object, with its path."""
+    found = [(path, tree)] if isinstance(tree, dict) and tree.get("type") == "object" else []
+    children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    return found + [entry for key, child in children for entry in _objects(child, f"{path}/{key}")]
+
+
+def test_no_object_takes_what_is_not_listed():
+    """But parts of Kubernetes' own objects, which the API server looks at, and maps of texts."""
+    loose = {path for path, tree in _objects(SCHEMA) if tree.get("additionalProperties", True) is True}
+    prefix = "/properties/"
+    assert loose == {
+        prefix + "global",
+        prefix + "extraEnv/items/properties/valueFrom",
+        prefix + "extraVolumes/items",
+        prefix + "networkPolicy/properties/metricsFrom/items",
+    }
+
+
+def test_words_that_yaml_takes_for_booleans_reach_the_agent():
+    values = {"config.kubernetes.enabled": False, "config.reconcile.mode": False}
+    text = helm.agent_yaml(helm.metafence(json_values=values))
+    assert 'enabled: "off"' in text and 'mode: "off"' in text
+    assert 'enabled: "on"' in helm.agent_yaml(helm.metafence(json_values={"config.kubernetes.enabled": True}))
+
+
+def test_options_that_templates_read_exist():
+    text = "".join(p.read_text() for p in (helm.METAFENCE / "templates").glob("*.*"))
+    read = {f"{section}.{key}" for section, key in re.findall(r'dig "(\w+)" "(\w+)"', text)}
+    read |= {f"{section}.{key}" for section, key in re.findall(r'\(list "(\w+)" "(\w+)" "', text)}
+    read |= set(re.findall(r'"key" "(\w+\.\w+)"', text))
+    assert len(read) >= 9
+    assert read <= set(generate.options())
+
+
+def test_every_option_of_metafence_run_that_can_be_set_exists():
+    words = {"restart": "container", "whenAgentLost": "hold", "requireAgent": True, "maxKills": 4}
+    words |= {"killWindow": "5m", "databaseHold": "10s", "metricsPort": 1251, "dashboardPort": 5692}
+    assert set(SCHEMA["properties"]["run"]["properties"]) == set(words)
+    command = helm.meta(helm.metasim(json_values={"metafence.run": words}))["command"]
+    run = helm.program("metafence-run", "fence")
+    # Without a command it has understood all options and misses the last thing.
+    options = [word.replace("$(POD_UID)", "12345678") for word in command[1 : command.index("--")]]
+    done = subprocess.run([run, *options], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 2
+    assert "COMMAND" in done.stderr or "command" in done.stderr, done.stderr
+    bad = subprocess.run([run, *options, "--no-such"], capture_output=True, text=True, timeout=20)
+    assert "no-such" in bad.stderr
+
+
+# --- documents -----------------------------------------------------------------------------------
+
+
+def _paths(tree: Any, path: str = "") -> set[str]:
+    if not isinstance(tree, dict) or not tree or path in generate.documented():
+        return {path}
+    return {found for key, value in tree.items() for found in _paths(value, f"{path}.{key}".lstrip("."))}
+
+
+def test_every_value_has_a_comment():
+    values = generate.yaml.safe_load(generate.VALUES.read_text())
+    assert _paths(values) <= set(generate.documented())
