@@ -292,4 +292,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["guard"]:
+        import guard
+
+        sys.exit(guard.main(sys.argv[2:]))
     sys.exit(main())

@@ -6,7 +6,7 @@
 
 CACHE=${METAFENCE_CACHE:-$HOME/.cache/metafence}
 JOBS=${JOBS:-$(nproc)}
-C_FOLDERS=(base agent fence tests)
+C_FOLDERS=(base agent k8s fence tests)
 
 seconds_since()
 {
@@ -20,7 +20,7 @@ declare -A STAGE_SAYS=(
     [build]="gcc, warnings are errors; metasim"
     [build_asan]="clang, warnings are errors, address and undefined-behavior sanitizers"
     [lint_self]="the checks of tests/ci can fail"
-    [lint]="format, layers, banned functions, purity, clang-tidy, shellcheck, ruff, gofmt"
+    [lint]="format, layers, banned functions, purity, documents, clang-tidy, shellcheck, ruff, gofmt"
     [lint_deep]="gcc -fanalyzer, cppcheck"
     [unit]="unit tests, gcc"
     [unit_asan]="unit tests, clang with sanitizers"
@@ -32,6 +32,11 @@ declare -A STAGE_SAYS=(
     [model]="SPIN models"
     [metasim]="the stand-in for RisingWave's meta: its own tests"
     [e2e]="end to end: real processes, real Postgres"
+    [build_cluster]="the programs of a real Kubernetes; the first time takes minutes"
+    [charts]="the charts, by real helm"
+    [field_notes]="each scenario of docs/field-notes.md was shown by this run"
+    [cluster]="end to end: real Kubernetes of three nodes, one to a worker"
+    [matrix]="fault matrix on that Kubernetes, with the machine to itself"
 )
 
 # --- setup ---
@@ -39,9 +44,10 @@ declare -A STAGE_SAYS=(
 APT_PACKAGES=(
     gcc libc6-dev meson ninja-build pkg-config git
     clang-14 clang-format-14 clang-tidy-14 clang-tools-14 libclang-rt-14-dev cppcheck shellcheck
-    libevent-dev libcurl4-openssl-dev libpq-dev libcjson-dev libyaml-dev libcmocka-dev
+    libevent-dev libcurl4-openssl-dev libpq-dev libssl-dev libcjson-dev libyaml-dev libcmocka-dev
     libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
-    postgresql-15 spin python3-venv
+    postgresql-15 pgbouncer spin python3-venv
+    runc containernetworking-plugins nftables iproute2 conntrack openssl ca-certificates
 )
 
 missing_packages()
@@ -126,6 +132,24 @@ get_go_modules()
     touch "$stamp"
 }
 
+# prometheus and promtool alone, out of Debian's package: installed, it would start a server.
+get_prometheus()
+{
+    local dir=$CACHE/prometheus work as_root=()
+    [ -x "$dir/promtool" ] && return 0
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+    work=$(mktemp -d)
+    (
+        cd "$work" || exit
+        apt-get download -q prometheus 2> /dev/null ||
+            { "${as_root[@]}" apt-get update -q && apt-get download -q prometheus; }
+        dpkg -x prometheus_*.deb .
+    )
+    mkdir -p "$dir"
+    mv "$work"/usr/bin/prometheus "$work"/usr/bin/promtool "$dir"
+    rm -rf "$work"
+}
+
 stage_setup()
 {
     mkdir -p "$CACHE"
@@ -134,6 +158,7 @@ stage_setup()
     install_packages
     make_venv
     get_go_modules
+    get_prometheus
 }
 
 # --- builds ---
@@ -215,7 +240,8 @@ check_format()
 
 check_purity()
 {
-    tests/ci/check-purity build/gcc/agent/core/libcore.a build/gcc/fence/libfence-core.a
+    tests/ci/check-purity build/gcc/agent/core/libcore.a build/gcc/agent/reconcile/libreconcile.a \
+        build/gcc/agent/recovery/librecovery.a build/gcc/fence/libfence-core.a
 }
 
 # metafence-run is copied into images that have no library of ours.
@@ -247,11 +273,11 @@ check_tidy()
 {
     mkdir -p build/tidy
     find build/tidy -mtime +7 -delete
-    find base agent fence build/asan -name '*.h' -print0 | sort -z |
+    find base agent k8s fence build/asan -name '*.h' -print0 | sort -z |
         xargs -0 cat .clang-tidy > build/results/tidy-common
     export -f tidy_one
     # shellcheck disable=SC2016 # for the inner shell
-    find base agent fence -name '*.c' -print0 | sort -z |
+    find base agent k8s fence -name '*.c' -print0 | sort -z |
         xargs -0 -n 1 -P "$JOBS" bash -c 'tidy_one "$0"'
 }
 
@@ -268,7 +294,7 @@ check_python()
 check_go()
 {
     local unformatted
-    unformatted=$(gofmt -l tests/e2e/metasim)
+    unformatted=$(gofmt -l tests/e2e/metasim tests/e2e/cluster/build/cmd)
     [ -z "$unformatted" ] || {
         echo "not in gofmt's form: $unformatted"
         return 1
@@ -289,6 +315,9 @@ stage_lint()
     check format check_format
     check layers tests/ci/check-layers
     check banned tests/ci/check-banned
+    check field-notes tests/ci/check-field-notes
+    check docs tests/ci/check-docs
+    check reference tests/ci/reference --check build/gcc
     check purity check_purity
     check static check_static
     check shellcheck check_shell
@@ -307,7 +336,7 @@ check_analyzer()
 check_cppcheck()
 {
     cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
-        --suppress=missingIncludeSystem -D_GNU_SOURCE -I . base agent fence
+        --suppress=missingIncludeSystem -D_GNU_SOURCE -I . base agent k8s fence
 }
 
 stage_lint_deep()
@@ -349,6 +378,7 @@ stage_unit_asan()
 
 stage_pg()
 {
+    [ "$TIER" != full ] || export METAFENCE_LONG=1
     meson_suite build/asan pg
 }
 
@@ -362,7 +392,7 @@ stage_fuzz()
 {
     local seconds=10 status=0
     [ "$TIER" = full ] && seconds=60
-    tests/fuzz/run build/fuzz "$seconds" > "$RESULTS/fuzz.log" 2>&1 || status=$?
+    tests/fuzz/run build/fuzz "$seconds" "$JOBS" > "$RESULTS/fuzz.log" 2>&1 || status=$?
     cat "$RESULTS/fuzz.log"
     tests/ci/count text "$RESULTS/fuzz.log" > "$COUNTS"
     return "$status"
@@ -405,7 +435,7 @@ stage_metasim()
     return "$status"
 }
 
-# The scenarios wait nearly all the time: four to a core.
+# The scenarios wait nearly all the time: three to a core.
 stage_e2e()
 {
     local options=() status=0 log=$RESULTS/e2e.xml
@@ -415,10 +445,103 @@ stage_e2e()
     esac
     [ -n "$FILTER" ] && options+=(-k "$FILTER")
     rm -f "$log"
-    METAFENCE_BIN_DIR=$PWD/build/gcc METASIM=$PWD/build/metasim \
-        "$(venv_python)" -m pytest tests/e2e -q -n $((4 * JOBS)) --junitxml="$log" "${options[@]}" ||
+    METAFENCE_CACHE=$CACHE METAFENCE_BIN_DIR=$PWD/build/gcc METASIM=$PWD/build/metasim \
+        "$(venv_python)" -m pytest tests/e2e -q -n $((3 * JOBS)) --junitxml="$log" "${options[@]}" ||
         status=$?
     tests/ci/count junit "$log" > "$COUNTS"
     [ "$status" -ne 5 ] || [ -z "$FILTER" ] || return 0 # 5: no test has that name
+    return "$status"
+}
+
+# --- the cluster ---
+
+# in_cluster_tests COMMAND...: as root, for namespaces and mounts, with this tree's programs and cache.
+in_cluster_tests()
+{
+    local as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo > /dev/null || {
+            echo "the cluster needs root: namespaces, control groups, mounts" >&2
+            return 1
+        }
+        as_root=(sudo)
+    fi
+    "${as_root[@]}" env METAFENCE_CACHE="$CACHE" METAFENCE_BIN_DIR="$PWD/build/gcc" METASIM="$PWD/build/metasim" \
+        PYTHONDONTWRITEBYTECODE=1 PATH="$PATH" "$@"
+}
+
+# kubelab COMMAND...: ./dev cluster, with the caller's terminal.
+kubelab()
+{
+    in_cluster_tests ${METAFENCE_CLUSTER:+METAFENCE_CLUSTER="$METAFENCE_CLUSTER"} \
+        PYTHONPATH="$PWD/tests/e2e:$PWD/tests/e2e/cluster" "$(venv_python)" -m kubelab "$@"
+}
+
+# Is there a scenario on the cluster of that name? If not, nothing has to be built for it.
+# has_cluster_test [MARKERS]
+has_cluster_test()
+{
+    local options=()
+    [ "$TIER" = full ] && options+=(--full)
+    [ -z "$FILTER" ] || "$(venv_python)" -m pytest tests/e2e/cluster -q --collect-only \
+        -k "$FILTER" -m "${1:-}" "${options[@]}" > /dev/null 2>&1
+}
+
+stage_build_cluster()
+{
+    [ "$TIER" = charts ] || has_cluster_test || return 0
+    METAFENCE_CACHE=$CACHE tests/e2e/cluster/build/build
+}
+
+stage_charts()
+{
+    local options=() status=0 log=$RESULTS/charts.xml
+    [ -n "$FILTER" ] && options+=(-k "$FILTER")
+    rm -f "$log"
+    METAFENCE_CACHE=$CACHE METAFENCE_BIN_DIR=$PWD/build/gcc \
+        "$(venv_python)" -m pytest tests/charts -q -n "$JOBS" --junitxml="$log" "${options[@]}" || status=$?
+    tests/ci/count junit "$log" > "$COUNTS"
+    [ "$status" -ne 5 ] || [ -z "$FILTER" ] || return 0 # 5: no test has that name
+    return "$status"
+}
+
+# A cluster takes a tenth of a core when idle and a gigabyte; starting pods takes all it can get.
+# cluster_tests NAME MARKERS WORKERS
+cluster_tests()
+{
+    local options=() status=0 log=$RESULTS/$1.xml
+    [ "$TIER" = full ] && options+=(--full)
+    [ -n "${RESUME:-}" ] && options+=(--resume)
+    [ -n "$FILTER" ] && options+=(-k "$FILTER")
+    rm -f "$log"
+    if has_cluster_test "$2"; then
+        in_cluster_tests "$(venv_python)" -m pytest tests/e2e/cluster -q -n "$3" --junitxml="$log" -m "$2" \
+            "${options[@]}" || status=$?
+        tests/ci/count junit "$log" > "$COUNTS"
+    fi
+    return "$status"
+}
+
+stage_cluster()
+{
+    cluster_tests cluster "not matrix" "$((JOBS < 4 ? JOBS : 4))"
+}
+
+# Its waves of pods leave nothing of the processor to others, who would miss their times.
+stage_matrix()
+{
+    cluster_tests matrix matrix 1
+}
+
+# --- after all others ---
+
+# Only a whole run can show all of it.
+stage_field_notes()
+{
+    local status=0 log=$RESULTS/field-notes.log
+    [ -z "$FILTER" ] || return 0
+    tests/ci/check-field-notes --ran --since "$BEGAN" > "$log" || status=$?
+    grep -v '^ok' "$log" || true
+    tests/ci/count text "$log" > "$COUNTS"
     return "$status"
 }
