@@ -18,7 +18,7 @@ import pytest
 from harness import Lab, boot_ns, wait_for
 from harness.paths import metafence, metafence_run
 from harness.pod import Pod
-from harness.waiting import hold
+from harness.waiting import Starvation, hold
 from scenario import Make
 
 QUERY_TIMEOUT_S = 0.5  # of the profile
@@ -54,6 +54,7 @@ def test_one_probe_is_enough(cluster: Make) -> None:
 
     hold(3, unseen)
     assert pod.status()["counters"]["reads"] == reads, "not polled, not notified"  # type: ignore[index]
+    starvation = Starvation()
     asked_ns = boot_ns()
     code, body = pod.probe("/readyz")
     answered_ns = boot_ns()
@@ -62,8 +63,10 @@ def test_one_probe_is_enough(cluster: Make) -> None:
     dead = pod.agent_log.expect(msg="dead", reason="Superseded")
     took_s = (int(dead["dead_boot_ns"]) - asked_ns) / 1e9
     assert int(fence["boot_ns"]) > asked_ns
-    assert took_s < QUERY_TIMEOUT_S + 0.05, f"dead {took_s:.3f} s after the probe"
-    assert (answered_ns - asked_ns) / 1e9 < 0.5, "the answer waits for nothing"
+    # But for what the machine itself made everybody wait.
+    bound_s = QUERY_TIMEOUT_S + 0.05 + starvation.worst
+    assert took_s < bound_s, f"dead {took_s:.3f} s after the probe, bound {bound_s:.3f} s"
+    assert (answered_ns - asked_ns) / 1e9 < 0.5 + starvation.worst, "the answer waits for nothing"
 
     # What the gate before the next start waits for, the next probes bring as well.
     def follows() -> bool:
