@@ -17,7 +17,7 @@ from harness.process import children, signal_pid
 from harness.waiting import wait_for
 
 from .layout import CONTROL_PLANE, EVERYTHING, POSTGRES_PORT, LabError, Layout
-from .programs import Program, clean_env, is_running
+from .programs import Program, clean_env, is_running, run_tracked
 
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": f"127.0.0.1,{CONTROL_PLANE}",
@@ -32,15 +32,12 @@ SETTINGS: Mapping[str, str] = {
 ACCESS = f"local all all trust\nhost all all {EVERYTHING} scram-sha-256\n"
 
 
-def make_data(folder: Path, settings: Mapping[str, str], access: str, user: str = "postgres") -> None:
+def make_data(layout: Layout, folder: Path, settings: Mapping[str, str], access: str) -> None:
     """A new data directory that belongs to the user `postgres`; its parents must be passable."""
     folder.mkdir(parents=True)
-    shutil.chown(folder, user, user)
+    shutil.chown(folder, "postgres", "postgres")
     initdb = [postgres_bin("initdb"), "-D", folder, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
-    argv = [*initdb, "--locale=C", "--no-sync", "--wal-segsize=1"]
-    done = subprocess.run(
-        argv, cwd="/", capture_output=True, text=True, env=clean_env(), user=user, group=user, extra_groups=[]
-    )
+    done = run_tracked(layout, [*initdb, "--locale=C", "--no-sync", "--wal-segsize=1"], "postgres")
     if done.returncode != 0:
         raise LabError(f"initdb: exit {done.returncode}: {done.stderr.strip()}")
     with open(folder / "postgresql.conf", "a") as conf:
@@ -60,7 +57,7 @@ class Postgres:
         self.dir.mkdir(mode=0o750)
         shutil.chown(self.dir, "root", "postgres")
         self.dir.chmod(0o770)
-        make_data(self.data, {**SETTINGS, "unix_socket_directories": str(self.dir)}, ACCESS)
+        make_data(self.layout, self.data, {**SETTINGS, "unix_socket_directories": str(self.dir)}, ACCESS)
 
     def start(self, wait: bool = True) -> None:
         self.program.start()

@@ -5,6 +5,7 @@ import os
 import pwd
 import signal
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,35 @@ def clean_env(extra: dict[str, str] | None = None) -> dict[str, str]:
     """Of the caller's environment only what can't change what a program does here."""
     kept = ("PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER")
     return {k: os.environ[k] for k in kept if k in os.environ} | (extra or {})
+
+
+def _joining(group: str, user: str | None) -> Callable[[], None]:
+    """What a child does before it becomes the program: it is found by its group whatever ends us."""
+    account = pwd.getpwnam(user) if user else None
+
+    def in_child() -> None:
+        cgroups.join(group)
+        if account:
+            os.initgroups(account.pw_name, account.pw_gid)
+            os.setgid(account.pw_gid)
+            os.setuid(account.pw_uid)
+
+    return in_child
+
+
+def run_tracked(
+    layout: Layout, argv: list[str | Path], user: str | None = None, stdin: str | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Runs to its end what writes to the run folder; `down` ends it, too. The status is for the caller."""
+    return subprocess.run(
+        argv,
+        input=stdin,
+        text=True,
+        capture_output=True,
+        cwd="/",
+        env=clean_env(),
+        preexec_fn=_joining(layout.name("cp"), user),
+    )
 
 
 def run_in(
@@ -94,16 +124,6 @@ class Program:
     def start(self) -> None:
         if self.alive:
             raise LabError(f"{self.name} runs already")
-        account = pwd.getpwnam(self.user) if self.user else None
-        group = self._group
-
-        def in_child() -> None:
-            cgroups.join(group)
-            if account:
-                os.initgroups(account.pw_name, account.pw_gid)
-                os.setgid(account.pw_gid)
-                os.setuid(account.pw_uid)
-
         self._file.parent.mkdir(exist_ok=True)
         with open(self.log, "ab") as out, inside(self.layout.namespace(self.part)):
             child = subprocess.Popen(
@@ -114,7 +134,7 @@ class Program:
                 cwd=self.layout.dir,
                 env=clean_env(self.env),
                 start_new_session=True,
-                preexec_fn=in_child,
+                preexec_fn=_joining(self._group, self.user),
             )
         _children[child.pid] = child
         self._file.write_text(str(child.pid))

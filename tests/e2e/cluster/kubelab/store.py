@@ -4,7 +4,6 @@ volume, so that the pod can be deleted by force and come back."""
 
 import os
 import shutil
-import subprocess
 from typing import Any
 
 from harness.paths import postgres_bin
@@ -16,7 +15,7 @@ from .images import POSTGRES, UID
 from .layout import DOMAIN, EVERYTHING, POSTGRES_PORT, LabError
 from .manifests import POD_SECURITY, container, service
 from .postgres import Access, make_data
-from .programs import clean_env
+from .programs import run_tracked
 
 MOUNT = "/data"
 ACCESS = f"local all all trust\nhost all all {EVERYTHING} scram-sha-256\n"
@@ -58,19 +57,11 @@ class Store(Access):
     def _make_data(self) -> None:
         """Role and database are made by a server without connections, as there is no pod yet."""
         data = self.folder / "data"
-        make_data(data, SETTINGS, ACCESS)
+        make_data(self.cluster.layout, data, SETTINGS, ACCESS)
         role = f"CREATE ROLE {self.user} LOGIN PASSWORD '{self.password}';"
-        done = subprocess.run(
-            [postgres_bin("postgres"), "--single", "-j", "-D", data, "postgres"],
-            input=f"{role}\n\nCREATE DATABASE {self.name} OWNER {self.user};\n\n",
-            text=True,
-            capture_output=True,
-            cwd="/",
-            env=clean_env(),
-            user="postgres",
-            group="postgres",
-            extra_groups=[],
-        )
+        postgres = [postgres_bin("postgres"), "--single", "-j", "-D", data, "postgres"]
+        database = f"CREATE DATABASE {self.name} OWNER {self.user};"
+        done = run_tracked(self.cluster.layout, postgres, "postgres", f"{role}\n\n{database}\n\n")
         if done.returncode != 0 or "ERROR" in done.stderr:
             raise LabError(f"postgres --single: exit {done.returncode}: {done.stderr.strip()}")
         for folder, folders, files in os.walk(data):
