@@ -28,7 +28,8 @@ static bool is_disturbed(const struct world *world, int pod)
     if (api->down || api->slow || api->errors || api->denied || api->conflict || api->lost ||
         api->no_answer || api->late || api->expired || api->stale || cluster->foreign)
         return true;
-    if (node->cut || node->mute || node->dumb || node->is_down || node->is_ending)
+    if (node->cut || node->mute || node->dumb || node->is_down || node->is_ending ||
+        host_stands_still(world, pod))
         return true;
     if (node->deaf != 0 && cluster->calls[node->deaf % CALLS_MAX].serial == node->deaf)
         return true;
@@ -179,7 +180,7 @@ static void check_stopped(struct world *world, int pod)
     struct kube_node *node = &world->cluster->nodes[pod];
     int64_t deadline_ns = p->shim.memory.status.deadline_ns;
     bool is_past = node->is_stopped && p->meta.engaged_at != 0 && deadline_ns != 0 &&
-                   sim_local(world, p).ns > deadline_ns;
+                   sim_local(world, p).ns > deadline_ns && !host_stands_still(world, pod);
 
     if (!is_past)
         node->expired_at = 0;

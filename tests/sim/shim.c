@@ -192,7 +192,7 @@ void shim_turn(struct world *world, int pod)
                                .term_requested = shim->term,
                                .ports = shim->ports};
 
-    if (!shim->alive || world->failed || is_stopped(world, pod))
+    if (!shim->alive || world->failed || is_stopped(world, pod) || host_stands_still(world, pod))
         return;
     if (world->plant == PLANT_PORTS_BLIND)
         facts.ports = 0;
