@@ -167,10 +167,10 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
         true_reason = meta->timeline != world->db.timeline;
         break;
     case FENCE_REASON_PHANTOM_LEADER:
-        true_reason = meta->phantom ||
-                      (meta->state == META_PROMOTING &&
-                       world->now - meta->promoting_at >=
-                           world->core.promote_after_ns - S - p->clock_moved_ns);
+        true_reason =
+            meta->phantom || (meta->state == META_PROMOTING &&
+                              world->now - meta->promoting_at >=
+                                  world->core.promote_after_ns - S - p->clock_moved_ns);
         break;
     case FENCE_REASON_DIVERGED_LEADER:
         true_reason = world->cluster &&
@@ -193,8 +193,8 @@ static bool is_hasty(const struct world *world, int pod)
            p->meta.won_in_time && world->db.id == p->id && world->db.owner_tag == p->meta.tag;
 }
 
-// A node that stood still, or whose clock leapt, finds its agent silent for that long at once. A
-// process that was never seen to serve may lead, so it is not spared.
+// A node that stood still, or whose clock leapt, finds its agent silent for that long at once.
+// A process that was never seen to serve may lead, so it is not spared.
 static bool woke_up(const struct world *world, const struct pod *p)
 {
     return world->now < later(p->leapt_at, p->standstill_until) + S;
@@ -335,23 +335,18 @@ static const char *unsettled(const struct world *world, int *ret_pod)
     return leaders == 1 ? NULL : "there is no leader";
 }
 
-// A delay that the storm limit or the back-off gave is a bounded hold: it may move the moment.
+// A delay that the storm limit or the back-off gave is a bounded hold: it may move the moment,
+// also when it has just ended.
 static int64_t hold_end(const struct world *world)
 {
     int64_t latest = 0;
 
     for (int i = 0; i < world->pod_count; i++) {
         const struct pod *p = &world->pods[i];
-        enum shim_hold hold = p->shim.plan.hold;
-        int64_t until = 0;
         if (world->cluster && kubelet_start_at(world, i) > latest)
             latest = kubelet_start_at(world, i);
-        if (!p->exists || p->meta.state != META_DOWN ||
-            (hold != SHIM_HOLD_STORM && hold != SHIM_HOLD_BACKOFF))
-            continue;
-        until = sim_world_time(p, p->shim.plan.hold_until);
-        if (until > latest)
-            latest = until;
+        if (p->exists && p->held_until > latest)
+            latest = p->held_until;
     }
     return latest;
 }

@@ -308,7 +308,8 @@ static void plan_round(struct world *world)
     uint64_t rng = cluster->rng;
 
     cluster->trouble_count = 0;
-    cluster->rng = world->seed * UINT64_C(0x9e3779b97f4a7c15) + 77 + (uint64_t)world->round * 1001;
+    cluster->rng =
+        world->seed * UINT64_C(0x9e3779b97f4a7c15) + 77 + (uint64_t)world->round * 1001;
     trouble_plan(world);
     cluster->rng = rng;
 }

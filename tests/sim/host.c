@@ -89,8 +89,8 @@ bool host_puts_off(struct world *world, const struct event *event)
 {
     if (!is_of_pod(event) || !host_stands_still(world, event->pod))
         return false;
-    sim_post(world,
-             world->pods[event->pod].standstill_until + sim_between(world, 0, 12 * MS), *event);
+    sim_post(world, world->pods[event->pod].standstill_until + sim_between(world, 0, 12 * MS),
+             *event);
     return true;
 }
 
@@ -133,18 +133,40 @@ static void leap(struct world *world, int pod, int64_t amount_ns)
     clock_changed(world, pod);
 }
 
-bool host_begin(struct world *world, const struct fault *fault)
+// What stands still already is not stopped once more.
+static void stand_still(struct world *world, struct fault *fault)
 {
     struct pod *p = &world->pods[fault->pod];
 
+    fault->amount_ns = 0;
+    if (host_stands_still(world, fault->pod))
+        return;
+    fault->amount_ns = fault->span_ns;
+    p->standstill_until = world->now + fault->span_ns;
+}
+
+// Suspended, CLOCK_MONOTONIC would have stood still, and with it the deadline: a planted fault.
+static void go_on(struct world *world, const struct fault *fault)
+{
+    struct pod *p = &world->pods[fault->pod];
+    bool lags = fault->kind == FAULT_GUEST_PAUSE;
+
+    if (lags || world->plant == PLANT_TIMER_SLEEPS)
+        p->clock_zero -= fault->amount_ns;
+    if (lags && fault->amount_ns > 0) {
+        p->clock_moved_ns += fault->amount_ns;
+        p->lag_until = world->now + world->ttl_ns;
+    }
+    clock_changed(world, fault->pod);
+}
+
+bool host_begin(struct world *world, struct fault *fault)
+{
     switch ((int)fault->kind) {
     case FAULT_CLOCK_RATE: set_rate(world, fault->pod, fault->amount_ns); break;
     case FAULT_CLOCK_LEAP: leap(world, fault->pod, fault->amount_ns); break;
     case FAULT_SUSPEND:
-    case FAULT_GUEST_PAUSE:
-        if (p->standstill_until < world->now + fault->span_ns)
-            p->standstill_until = world->now + fault->span_ns;
-        break;
+    case FAULT_GUEST_PAUSE: stand_still(world, fault); break;
     case FAULT_FAILOVER_LOSS: db_stop(world); break;
     default: return false;
     }
@@ -153,23 +175,11 @@ bool host_begin(struct world *world, const struct fault *fault)
 
 bool host_end(struct world *world, const struct fault *fault)
 {
-    struct pod *p = &world->pods[fault->pod];
-
     switch ((int)fault->kind) {
     case FAULT_CLOCK_RATE:
     case FAULT_CLOCK_LEAP: break;
     case FAULT_SUSPEND:
-        // CLOCK_MONOTONIC would have stood still, and with it the deadline.
-        if (world->plant == PLANT_TIMER_SLEEPS)
-            p->clock_zero -= fault->span_ns;
-        clock_changed(world, fault->pod);
-        break;
-    case FAULT_GUEST_PAUSE:
-        p->clock_zero -= fault->span_ns;
-        p->clock_moved_ns += fault->span_ns;
-        p->lag_until = world->now + world->ttl_ns;
-        clock_changed(world, fault->pod);
-        break;
+    case FAULT_GUEST_PAUSE: go_on(world, fault); break;
     case FAULT_FAILOVER_LOSS:
         world->db.timeline++;
         db_lose_since(world, world->now - fault->span_ns - fault->amount_ns);

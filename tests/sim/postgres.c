@@ -145,7 +145,8 @@ void db_lose_since(struct world *world, int64_t at)
     for (int i = 0; i < world->pod_count; i++)
         world->pods[i].proof_until = 0;
     note_lost(world, db->row ? db->id : -1);
-    sim_trace(world, -1, "the new primary lacks what came after %.3f s: term %" PRIu64 ", id %d",
+    sim_trace(world, -1,
+              "the new primary lacks what came after %.3f s: term %" PRIu64 ", id %d",
               (double)at / 1e9, db->term, db->row ? db->id : -1);
 }
 

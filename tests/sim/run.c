@@ -209,6 +209,10 @@ static void plan_end(struct world *world)
         if (fault->kind == FAULT_SLOW_INIT)
             extra_ns += fault->amount_ns;
     }
+    // Of an earlier round: it may win at any time.
+    for (int i = 0; i < world->pod_count; i++)
+        if (world->pods[i].exists && world->pods[i].meta.phantom)
+            extra_ns += world->core.phantom_after_ns + world->ttl_ns;
     if (world->cluster) {
         (world->round == 0 ? cluster_run : cluster_round)(world);
         extra_ns += 12 * S; // a pod that is replaced, or begins without anything

@@ -76,7 +76,7 @@ static bool pass(struct muted *muted, int count, int size, int *tries, shrink_fa
 {
     bool has_shrunk = false;
 
-    for (int at = 0; at < count && *tries > 0;) {
+    for (int at = 0; at<count && * tries> 0;) {
         struct muted next = *muted;
         if (mute_group(&next, count, size, &at) == 0)
             break;

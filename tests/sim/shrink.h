@@ -22,7 +22,8 @@ bool muted_keep(struct muted *ret_muted, const char *list);
 typedef bool (*shrink_fails)(void *arg, const struct muted *muted);
 
 // Mutes ever smaller groups of the first `count` faults, and keeps what still fails, with
-// `tries` runs at most. *muted is where it begins and what comes out. Returns how many are left.
+// `tries` runs at most. *muted is where it begins and what comes out. Returns how many are
+// left.
 int shrink_muted(struct muted *muted, int count, int tries, shrink_fails fails, void *arg);
 
 // The promise is what stands before the colon. Does `why` break the one that `first` did?

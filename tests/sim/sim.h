@@ -333,6 +333,7 @@ struct pod {
     int64_t died_at;
     enum fence_reason died_of;
     int64_t read_since_death;
+    int64_t held_until; // by the storm limit or the back-off, now or the last time
 };
 
 struct stats {
@@ -355,7 +356,7 @@ struct stats {
     unsigned most_requests; // of one agent in a minute
     uint64_t hosts;         // schedules with faults of machines
     uint64_t rounds;
-    uint64_t lost_terms;  // by a failover that lost seconds
+    uint64_t lost_terms; // by a failover that lost seconds
     uint64_t lost_renewals;
     uint64_t lag_zombies; // beyond the lease, by a guest that was paused
 };
@@ -372,8 +373,8 @@ struct world {
     bool has_hosts;          // faults of machines
     int64_t least_ns;        // it lasts for at least so long: rounds
     int round;
-    struct muted muted; // by shrinking: round * ROUND_BITS + fault
-    uint32_t trouble_among;  // as `among`
+    struct muted muted;     // by shrinking: round * ROUND_BITS + fault
+    uint32_t trouble_among; // as `among`
     int64_t now;
     uint64_t next_seq;
     int event_count;
@@ -475,7 +476,7 @@ void fault_unsound(struct world *world, const struct fault *fault, int change);
 
 // host.c
 void host_plan(struct world *world);
-bool host_begin(struct world *world, const struct fault *fault); // false: none of its kinds
+bool host_begin(struct world *world, struct fault *fault); // false: none of its kinds
 bool host_end(struct world *world, const struct fault *fault);
 bool host_stands_still(const struct world *world, int pod);
 // What its processes would do happens when it runs again: true, and it is posted anew.
