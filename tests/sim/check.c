@@ -134,6 +134,8 @@ static bool is_healthy(const struct world *world, int pod)
 
     if (world->cluster && !p->agent.alive)
         return false; // it waits for the kubelet
+    if (p->meta.timeline != db->timeline)
+        return false; // its term may be lost
     return p->unsound == 0 && world->now - p->link.sound_since >= world->ttl_ns &&
            p->meta.is_leader && db->up && db->row && !db->null && db->id == p->id &&
            db->row_tag == p->meta.tag && db->owner_tag == p->meta.tag &&
