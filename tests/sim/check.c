@@ -157,9 +157,13 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
     bool true_reason = true;
 
     switch (reason) {
-    case FENCE_REASON_MANUAL: true_reason = p->manual || world->now < p->died_at + S; break;
+    case FENCE_REASON_MANUAL:
+        true_reason = p->manual || world->now < later(p->died_at, p->standstill_until) + S;
+        break;
     case FENCE_REASON_SUPERSEDED:
-        true_reason = meta->lost_at != 0 || world->db.tags[meta->tag].superseded;
+        true_reason =
+            meta->lost_at != 0 || world->db.tags[meta->tag].superseded ||
+            (world->db.row && world->db.id != p->id); // elected by an answer that came late
         break;
     case FENCE_REASON_TWIN_IDENTITY:
         // Also when the twin has ended since: the term is not ours any more, and never again.
@@ -195,17 +199,9 @@ static bool is_hasty(const struct world *world, int pod)
            p->meta.won_in_time && world->db.id == p->id && world->db.owner_tag == p->meta.tag;
 }
 
-// A node that stood still, or whose clock leapt, finds its agent silent for that long at once.
-// A process that was never seen to serve may lead, so it is not spared.
-static bool woke_up(const struct world *world, const struct pod *p)
-{
-    return world->now < later(p->leapt_at, p->standstill_until) + S;
-}
-
 void check_kill(struct world *world, int pod, enum fence_reason reason)
 {
-    const struct pod *p = &world->pods[pod];
-    const struct meta *meta = &p->meta;
+    const struct meta *meta = &world->pods[pod].meta;
     bool by_clock = reason == FENCE_REASON_LEASE_EXPIRED || reason == FENCE_REASON_AGENT_LOST;
 
     if (world->calm)
@@ -216,8 +212,9 @@ void check_kill(struct world *world, int pod, enum fence_reason reason)
                  fence_reason_name(reason));
     if (by_clock && is_hasty(world, pod))
         world->stats->hasty++;
+    // What was never seen to serve may lead, so a silence that outlasts a start is no excuse.
     if (reason != FENCE_REASON_MANUAL && reason != FENCE_REASON_TWIN_IDENTITY &&
-        meta->renewed_at == 0 && !woke_up(world, p))
+        meta->renewed_at == 0 && !(by_clock && meta->state == META_STARTING))
         sim_fail(world, pod, "P2: killed for %s, but it never held the row",
                  fence_reason_name(reason));
     else if (!is_reason_true(world, pod, reason))
@@ -304,7 +301,8 @@ void check_start(struct world *world, int pod)
         const struct pod *twin = &world->pods[i];
         if (i == pod || !twin->exists || twin->id != p->id || twin->meta.engaged_at == 0 ||
             world->now - twin->meta.renewed_at > 2 * S || p->unsound != 0 ||
-            twin->unsound > 1 || world->now - p->link.sound_since < 2 * world->ttl_ns)
+            twin->unsound > 1 || twin->meta.engaged_at > p->agent.view.exec_at ||
+            world->now - p->link.sound_since < 2 * world->ttl_ns)
             continue;
         if (db->row_tag == twin->meta.tag)
             sim_fail(world, pod, "gate: started beside a twin that renews");

@@ -247,6 +247,8 @@ static void set_pause(struct world *world, const struct fault *fault)
 {
     struct pod *p = &world->pods[fault->pod];
 
+    if (host_stands_still(world, fault->pod))
+        return; // nobody takes the order
     p->pause_until = world->now + fault->span_ns;
     p->agent.facts.orders.pause_end = instant_add(sim_local(world, p), fault->span_ns);
     if (world->cluster)

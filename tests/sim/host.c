@@ -181,6 +181,7 @@ bool host_end(struct world *world, const struct fault *fault)
     case FAULT_SUSPEND:
     case FAULT_GUEST_PAUSE: go_on(world, fault); break;
     case FAULT_FAILOVER_LOSS:
+        db_stop(world); // another failover may have ended meanwhile
         world->db.timeline++;
         db_lose_since(world, world->now - fault->span_ns - fault->amount_ns);
         db_start(world);

@@ -89,7 +89,6 @@ static void remember(struct world *world)
 
     *past = (struct db_past){.until = world->now,
                              .row = db->row,
-                             .null = db->null,
                              .id = db->id,
                              .row_tag = db->row_tag,
                              .owner_id = db->owner_id,
@@ -107,7 +106,7 @@ static void restore(struct world *world, const struct db_past *past)
     world->stats->lost_terms += db->term != past->term;
     world->stats->lost_renewals += db->heartbeat_us != past->heartbeat_us;
     db->row = past->row;
-    db->null = past->null;
+    db->null = false; // who mends a broken row does it again
     db->id = past->id;
     db->row_tag = past->row_tag;
     db->owner_id = past->owner_id;
@@ -178,6 +177,7 @@ static void campaign(struct world *world, struct req *req)
         }
     }
     req->view.id = db->id;
+    req->view.timeline = db->timeline;
 }
 
 static void read_row(struct world *world, struct req *req)

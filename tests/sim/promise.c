@@ -73,7 +73,11 @@ static void check_own_label(struct world *world, int pod)
     const struct cluster *cluster = world->cluster;
     struct kube_node *node = &world->cluster->nodes[pod];
     const struct api_pod *object = api_of(world, pod);
-    bool is_judged = object && !object->deleting && world->pods[pod].agent.alive;
+    const struct meta *meta = &world->pods[pod].meta;
+    // Two lead until the first read after a failover that lost a term: the other's agent clears
+    // it.
+    bool is_lost = meta->engaged_at != 0 && meta->timeline != world->db.timeline;
+    bool is_judged = object && !object->deleting && world->pods[pod].agent.alive && !is_lost;
     bool has_second = !cluster->has_operator && !cluster->observes;
     int64_t from = later(node->calm_since, node->wish_since);
 

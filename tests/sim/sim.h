@@ -194,7 +194,7 @@ struct db_tag {
 // What a standby may still show: the row and the term until that moment.
 struct db_past {
     int64_t until;
-    bool row, null;
+    bool row;
     int id, row_tag, owner_id, owner_tag;
     int64_t heartbeat_us;
     uint64_t term;

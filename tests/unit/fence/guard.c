@@ -17,7 +17,7 @@
 
 #include "fence/proc.h"
 
-#define PATIENCE_NS (60 * NS_PER_SEC)
+#define PATIENCE_NS (120 * NS_PER_SEC)
 #define ARGS_MAX    40
 
 static void pause_until(struct instant end, const char *what)

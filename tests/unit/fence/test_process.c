@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fence/sock.h"
 #include "tests/unit/fence/guard.h"
 
 // Ends by TERM, says that HUP came, and has a child that no signal to the group reaches.
@@ -65,6 +66,11 @@ static bool is_lease_over(const struct fence_status *status)
 static bool is_superseded(const struct fence_status *status)
 {
     return status->flags & SHIM_SUPERSEDED;
+}
+
+static bool is_dead_superseded(const struct fence_status *status)
+{
+    return status->last_death.reason == FENCE_REASON_SUPERSEDED;
 }
 
 static bool is_engaged(const struct fence_status *status)
@@ -272,8 +278,9 @@ static void test_superseded(void **state)
     assert_int_equal(guard->status.incarnation, 1);
     order.pause_end_ns = 0;
     guard_send(guard, order);
+    guard_until(guard, is_dead_superseded);
+    guard_send(guard, guard_order(guard, FENCE_ROLE_KEEP)); // a read from after its death
     guard_until(guard, is_second);
-    assert_int_equal(guard->status.last_death.reason, FENCE_REASON_SUPERSEDED);
     assert_int_equal(guard->status.restarts, 1);
 }
 
@@ -370,23 +377,22 @@ static void test_many_silent_peers(void **state)
 static void test_peer_that_does_not_read(void **state)
 {
     struct guard *guard = *state;
-    struct fence_order order = {0};
-    uint64_t seq = 0;
+    struct sock sock = {0};
+    struct fence_status status = {0};
+    struct err err = {0};
+    int fd = -1;
+    int dropped = 0;
 
-    start_and_let_in(guard);
-    order = guard_order(guard, FENCE_ROLE_FOLLOWER);
-    fence_order_seal(&order);
-    for (;;) {
-        order.seq = ++seq + 1;
-        fence_order_seal(&order);
-        if (send(guard->fd, &order, sizeof(order), MSG_NOSIGNAL) < 0)
-            break;
-        assert_true(seq < 100000);
-    }
-    guard_until_logged(guard, "does not read");
-    guard_connect(guard);
-    guard_send(guard, guard_order(guard, FENCE_ROLE_KEEP));
-    guard_until(guard, is_running);
+    assert_int_equal(sock_listen(&sock, guard->socket, geteuid(), &err), 0);
+    fd = guard_dial(guard);
+    assert_true(sock_accept(&sock, &err) >= 0);
+    for (int i = 0; i < 100000 && dropped == 0; i++)
+        dropped = sock_send(&sock, &status, true);
+    assert_int_equal(dropped, 1);
+    assert_int_equal(sock_send(&sock, &status, true), 0);
+    assert_false(sock_is_asked(&sock));
+    (void)close(fd);
+    sock_close(&sock);
 }
 
 static void test_foreign_user(void **state)
