@@ -404,7 +404,7 @@ stage_sim()
     local schedules=5000
     [ "$TIER" = fast ] && schedules=300
     [ "$TIER" = full ] && schedules=100000
-    # All of ten minutes where there is time; else every tenth.
+    # All of ten minutes where there is time; else every fifth.
     [ "$TIER" = full ] && export METAFENCE_SIM_MINUTES=10
     METAFENCE_SIM_JOBS=$JOBS METAFENCE_SIM_SCHEDULES=$schedules meson_suite build/gcc sim
 }

@@ -82,7 +82,8 @@ void shim_reap(struct world *world, int pod)
         return;
     }
     if (by_clock && p->meta.engaged_at != 0 && p->meta.won_in_time &&
-        world->now >= p->uncovered_until && margin_ns < world->stats->worst_margin_ns)
+        world->now >= p->uncovered_until && world->now >= p->lag_until &&
+        p->standstill_until < p->meta.renewed_at && margin_ns < world->stats->worst_margin_ns)
         world->stats->worst_margin_ns = margin_ns;
     p->died_at = world->now;
     p->died_of = shim->dying ? shim->memory.kill_reason : FENCE_REASON_NONE;

@@ -31,8 +31,8 @@ struct options {
     const char *seeds;
     uint64_t calm_hours;
     bool plain, with_cluster, with_hosts; // whatever the seed
-    uint64_t minutes;                     // 0: one in ten lasts for ten, the others for two
-    uint64_t jobs;                        // processes
+    uint64_t minutes; // 0: every fifth lasts for ten, the others for two or three
+    uint64_t jobs;    // processes
     struct muted muted;
 };
 
@@ -77,7 +77,7 @@ static struct run run_of(const struct options *options, uint64_t seed)
                       (is_drawn && seed % 3 == 1);
     run.has_hosts = plant_needs_hosts(options->plant) || options->with_hosts ||
                     (is_drawn && seed / 4 % 2 == 1);
-    if (run.minutes == 0 && options->plant == PLANT_NONE && seed % 10 == 9)
+    if (run.minutes == 0 && options->plant == PLANT_NONE && seed % 5 == 4)
         run.minutes = 10;
     return run;
 }
