@@ -99,6 +99,11 @@ int prctl(int option, ...)
     return fails("prctl") ? -1 : (int)syscall(SYS_prctl, option, value, 0, 0, 0);
 }
 
+int access(const char *path, int mode)
+{
+    return fails("access") ? -1 : (int)syscall(SYS_access, path, mode);
+}
+
 ssize_t read(int fd, void *buf, size_t size)
 {
     return fails("read") ? -1 : syscall(SYS_read, fd, buf, size);

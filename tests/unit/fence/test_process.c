@@ -261,6 +261,76 @@ static void test_deadline(void **state)
     guard_until_logged(guard, "hold=Lease");
 }
 
+static bool is_silence_held(const struct fence_status *status)
+{
+    return status->flags & SHIM_SILENCE_HELD;
+}
+
+static bool is_covered(const struct fence_status *status)
+{
+    return !is_silence_held(status) && status->permit == FENCE_ROLE_LEADER;
+}
+
+static bool is_agent_lost(const struct fence_status *status)
+{
+    return status->last_death.reason == FENCE_REASON_AGENT_LOST;
+}
+
+static struct fence_order short_permit(const struct guard *guard)
+{
+    struct fence_order order = guard_order(guard, FENCE_ROLE_LEADER);
+
+    order.flags |= FENCE_ORDER_ENGAGED;
+    order.row = FENCE_ROW_OURS;
+    order.deadline_ns = clock_now().ns + NS_PER_SEC;
+    return order;
+}
+
+// Nobody orders any more, and the last permit runs out.
+static void test_lost_agent_fence(void **state)
+{
+    static const char *const options[] = {"--ttl", "6s", NULL};
+    struct guard *guard = *state;
+
+    guard->options = options;
+    start_and_let_in(guard);
+    guard_send(guard, short_permit(guard));
+    guard_until(guard, is_engaged);
+    (void)close(guard->fd);
+    guard->fd = -1;
+    guard_until_logged(guard, "agent is lost");
+    guard_until_logged(guard, "reason=AgentLost");
+    guard_until_logged(guard, "unarmed until an agent is back");
+    guard_connect(guard);
+    guard_send(guard, guard_order(guard, FENCE_ROLE_KEEP));
+    guard_until(guard, is_second);
+    assert_true(is_agent_lost(&guard->status));
+}
+
+// The same, where the operator wants it to live on: told, and over with the first order.
+static void test_lost_agent_hold(void **state)
+{
+    static const char *const options[] = {"--ttl", "6s", "--when-agent-lost", "hold", NULL};
+    struct guard *guard = *state;
+    struct fence_order order = {0};
+
+    guard->options = options;
+    start_and_let_in(guard);
+    guard_send(guard, short_permit(guard));
+    guard_until(guard, is_engaged);
+    (void)close(guard->fd);
+    guard->fd = -1;
+    guard_until_logged(guard, "meta lives on, not covered");
+    guard_connect(guard);
+    guard_until(guard, is_silence_held);
+    order = short_permit(guard);
+    order.deadline_ns += 3600 * NS_PER_SEC;
+    guard_send(guard, order);
+    guard_until(guard, is_covered);
+    guard_until_logged(guard, "covered again");
+    assert_int_equal(guard->status.incarnation, 1);
+}
+
 // A pause spares it; without the pause the same order kills.
 static void test_superseded(void **state)
 {
@@ -495,6 +565,8 @@ static const struct CMUnitTest tests[] = {
     CASE(test_signals),
     CASE(test_manual_fence),
     CASE(test_deadline),
+    CASE(test_lost_agent_fence),
+    CASE(test_lost_agent_hold),
     CASE(test_superseded),
     CASE(test_ports),
     CASE(test_garbage),
