@@ -11,7 +11,9 @@
 #define ABORT_HARMLESS_NS    (60 * NS_PER_SEC) // metas that start together abort each other
 #define STORM_FIRST_DELAY_NS (10 * NS_PER_SEC)
 #define STORM_MAX_TTLS       4
-#define STORM_MAX_DOUBLINGS  20
+
+// Each kept kill but the first doubles the delay.
+_Static_assert(SHIM_KILLS_KEPT <= 20, "doubled delays stay far from overflow");
 #define STATUS_ABORT         134 // 128 + SIGABRT, also as an exit code of a wrapper
 #define SIGNAL_ABORT         6
 #define SIGNAL_KILL          9
@@ -110,8 +112,6 @@ static void count_kill(const struct shim_config *config, struct shim_memory *mem
     if (recent <= config->max_kills)
         return;
     beyond = recent - config->max_kills - 1;
-    if (beyond > STORM_MAX_DOUBLINGS)
-        beyond = STORM_MAX_DOUBLINGS;
     delay_ns <<= beyond;
     if (delay_ns > STORM_MAX_TTLS * config->ttl_ns)
         delay_ns = STORM_MAX_TTLS * config->ttl_ns;

@@ -29,6 +29,7 @@ declare -A STAGE_SAYS=(
     [fuzz]="every parser of outside bytes, with libFuzzer"
     [sim]="simulation: the real cores, virtual time"
     [sim_asan]="simulation under sanitizers"
+    [coverage]="what unit tests and simulation execute of agent/core and fence"
     [model]="SPIN models"
     [metasim]="the stand-in for RisingWave's meta: its own tests"
     [e2e]="end to end: real processes, real Postgres"
@@ -403,12 +404,34 @@ stage_sim()
     local schedules=5000
     [ "$TIER" = fast ] && schedules=300
     [ "$TIER" = full ] && schedules=100000
-    METAFENCE_SIM_SCHEDULES=$schedules meson_suite build/gcc sim
+    # All of ten minutes where there is time; else every fifth.
+    [ "$TIER" = full ] && export METAFENCE_SIM_MINUTES=10
+    METAFENCE_SIM_JOBS=$JOBS METAFENCE_SIM_SCHEDULES=$schedules meson_suite build/gcc sim
 }
 
 stage_sim_asan()
 {
     METAFENCE_SIM_SCHEDULES=300 meson_suite build/asan sim
+}
+
+# In a tree of its own, without optimization: a line is a line then.
+stage_coverage()
+{
+    local status=0 build=build/coverage
+    configure "$build" gcc -Dbuildtype=debug -Db_coverage=true
+    ninja -C "$build" -j "$JOBS" --quiet tests/sim/simulate
+    find "$build" -name '*.gcda' -delete
+    # It builds what it needs.
+    meson test -C "$build" --suite covered --logbase covered --num-processes "$JOBS" --print-errorlogs \
+        > "$RESULTS/covered.log" 2>&1 || {
+        cat "$RESULTS/covered.log"
+        return 1
+    }
+    METAFENCE_SIM_SCHEDULES=300 "$build/tests/sim/simulate" > "$RESULTS/covered-sim.log"
+    "$(venv_python)" tests/ci/coverage "$build" > "$RESULTS/coverage.log" || status=$?
+    cat "$RESULTS/coverage.log"
+    tests/ci/count text "$RESULTS/coverage.log" > "$COUNTS"
+    return "$status"
 }
 
 stage_model()

@@ -27,8 +27,8 @@ void agent_start(struct world *world, int pod)
     *agent = (struct agent){.alive = true, .gen = gen, .wake_gen = wake_gen};
     agent->facts.orders.manual_fence = p->manual;
     if (p->pause_until > world->now)
-        agent->facts.orders.pause_end = (struct instant){
-            p->clock_zero + p->pause_until + p->pause_until / 1000000 * p->clock_ppm};
+        agent->facts.orders.pause_end =
+            instant_add(sim_local(world, p), p->pause_until - world->now);
     agent->conn = 0;
     sim_trace(world, pod, "agent starts");
     if (world->cluster)
@@ -192,6 +192,8 @@ static void plant_in_read(const struct world *world, struct agent *agent)
         e->age_ns = 0;
     if (world->plant == PLANT_LATCH_LOST)
         e->tag_superseded = false;
+    if (world->plant == PLANT_TIMELINE_IGNORED)
+        e->timeline = 1;
 }
 
 void agent_answer(struct world *world, struct req *req)
@@ -386,7 +388,7 @@ void agent_turn(struct world *world, int pod)
     uint32_t gen = agent->gen;
     int turns = 0;
 
-    if (!agent->alive)
+    if (!agent->alive || host_stands_still(world, pod))
         return;
     if (agent->in_turn) {
         agent->again = true;
@@ -407,7 +409,7 @@ void agent_status(struct world *world, int pod)
     struct pod *p = &world->pods[pod];
     struct agent *agent = &p->agent;
 
-    if (!agent->alive || world->now < agent->frozen_until)
+    if (!agent->alive || world->now < agent->frozen_until || host_stands_still(world, pod))
         return;
     agent->facts.fence.known = true;
     agent->facts.fence.received_at = sim_local(world, p);

@@ -7,6 +7,11 @@
 
 #define SLACK_NS (20 * MS)
 
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 // From the first sign of engagement, or the end of a state that is not covered, to death.
 static int64_t reaction_ns(const struct world *world, const struct pod *p)
 {
@@ -46,8 +51,8 @@ static void check_lease(struct world *world, int pod)
     const struct meta *meta = &p->meta;
     int64_t over_us = db_now_us(world) - meta->expiry_us;
 
-    if (is_named_uncovered(world, pod)) {
-        p->is_uncovered = true;
+    if (host_stands_still(world, pod) || is_named_uncovered(world, pod)) {
+        p->is_uncovered = true; // who stands still does not act
         return;
     }
     if (p->is_uncovered) { // metafence-run wakes at the end of what was not covered
@@ -57,7 +62,23 @@ static void check_lease(struct world *world, int pod)
     if (over_us <= 0 || world->now < p->uncovered_until ||
         world->now < meta->engaged_at + reaction_ns(world, p))
         return;
+    if (world->now < p->lag_until + reaction_ns(world, p)) {
+        world->stats->lag_zombies++;
+        return;
+    }
     sim_fail(world, pod, "P1: acts %.3f ms past the end of its lease", (double)over_us / 1e3);
+}
+
+// A leader of a timeline that is no more ends with its agent's first read of the new one.
+static void check_timeline(struct world *world, int pod)
+{
+    const struct pod *p = &world->pods[pod];
+
+    if (p->meta.is_timeline_read && p->read_timeline > p->meta.timeline &&
+        world->now > p->timeline_read_at + reaction_ns(world, p) &&
+        world->now > p->meta.engaged_at + reaction_ns(world, p) &&
+        world->now > p->uncovered_until && !p->is_uncovered)
+        sim_fail(world, pod, "P1: leads on a timeline that is no more");
 }
 
 static int64_t twin_bound_ns(const struct world *world)
@@ -94,8 +115,10 @@ static void check_twins(struct world *world)
 void check_step(struct world *world)
 {
     for (int i = 0; i < world->pod_count; i++)
-        if (world->pods[i].exists && world->pods[i].meta.engaged_at != 0)
+        if (world->pods[i].exists && world->pods[i].meta.engaged_at != 0) {
             check_lease(world, i);
+            check_timeline(world, i);
+        }
     if (world->pod_count == PODS_MAX)
         check_twins(world);
     if (world->cluster)
@@ -111,6 +134,8 @@ static bool is_healthy(const struct world *world, int pod)
 
     if (world->cluster && !p->agent.alive)
         return false; // it waits for the kubelet
+    if (p->meta.timeline != db->timeline)
+        return false; // its term may be lost
     return p->unsound == 0 && world->now - p->link.sound_since >= world->ttl_ns &&
            p->meta.is_leader && db->up && db->row && !db->null && db->id == p->id &&
            db->row_tag == p->meta.tag && db->owner_tag == p->meta.tag &&
@@ -132,9 +157,13 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
     bool true_reason = true;
 
     switch (reason) {
-    case FENCE_REASON_MANUAL: true_reason = p->manual || world->now < p->died_at + S; break;
+    case FENCE_REASON_MANUAL:
+        true_reason = p->manual || world->now < later(p->died_at, p->standstill_until) + S;
+        break;
     case FENCE_REASON_SUPERSEDED:
-        true_reason = meta->lost_at != 0 || world->db.tags[meta->tag].superseded;
+        true_reason =
+            meta->lost_at != 0 || world->db.tags[meta->tag].superseded ||
+            (world->db.row && world->db.id != p->id); // elected by an answer that came late
         break;
     case FENCE_REASON_TWIN_IDENTITY:
         // Also when the twin has ended since: the term is not ours any more, and never again.
@@ -144,9 +173,10 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
         true_reason = meta->timeline != world->db.timeline;
         break;
     case FENCE_REASON_PHANTOM_LEADER:
-        true_reason = meta->phantom ||
-                      (meta->state == META_PROMOTING &&
-                       world->now - meta->promoting_at >= world->core.promote_after_ns - S);
+        true_reason =
+            meta->phantom || (meta->state == META_PROMOTING &&
+                              world->now - meta->promoting_at >=
+                                  world->core.promote_after_ns - S - p->clock_moved_ns);
         break;
     case FENCE_REASON_DIVERGED_LEADER:
         true_reason = world->cluster &&
@@ -182,8 +212,9 @@ void check_kill(struct world *world, int pod, enum fence_reason reason)
                  fence_reason_name(reason));
     if (by_clock && is_hasty(world, pod))
         world->stats->hasty++;
+    // What was never seen to serve may lead, so a silence that outlasts a start is no excuse.
     if (reason != FENCE_REASON_MANUAL && reason != FENCE_REASON_TWIN_IDENTITY &&
-        meta->renewed_at == 0)
+        meta->renewed_at == 0 && !(by_clock && meta->state == META_STARTING))
         sim_fail(world, pod, "P2: killed for %s, but it never held the row",
                  fence_reason_name(reason));
     else if (!is_reason_true(world, pod, reason))
@@ -202,6 +233,13 @@ void check_read(struct world *world, int pod, const struct row_view *view)
     if (p->meta.state == META_DOWN)
         p->read_since_death = view->exec_at;
     if (p->meta.engaged_at != 0 && view->exec_at > p->meta.engaged_at + SAMPLE_NS &&
+        view->timeline == p->meta.timeline && view->exists && view->tag == p->meta.tag)
+        p->meta.is_timeline_read = true;
+    if (p->read_timeline != view->timeline) {
+        p->read_timeline = view->timeline;
+        p->timeline_read_at = world->now;
+    }
+    if (p->meta.engaged_at != 0 && view->exec_at > p->meta.engaged_at + SAMPLE_NS &&
         view->exists && !view->null && view->id != p->id)
         p->lost_seen = true;
 }
@@ -218,13 +256,18 @@ void check_permit(struct world *world, int pod, const struct fence_order *order)
     if (!p->agent.view_known || !view->exists || view->tag != p->meta.tag ||
         view->id != p->id || view->null)
         return;
+    // What was asked before its clock leapt, or it stood still, is older than it seems.
+    if (view->exec_at <= later(p->leapt_at, p->standstill_until) +
+                             world->core.connect_timeout_ns + 2 * world->core.query_timeout_ns)
+        return;
     // A jump of the clock voids the proof until the heartbeat was seen to advance again.
-    if (world->db.steps_ns > world->core.max_clock_jump_ns && p->agent.memory.proof_void)
+    if (world->db.steps_ns + p->clock_moved_ns > world->core.max_clock_jump_ns &&
+        p->agent.memory.proof_void)
         return;
     lease_ns = world->ttl_ns - (view->now_us - view->heartbeat_us) * 1000;
     lease_ns -= world->core.margin_ns + world->core.kill_budget_ns +
                 world->core.connect_timeout_ns + 2 * world->core.query_timeout_ns +
-                world->db.steps_ns + world->ttl_ns / 2000 + SLACK_NS;
+                world->db.steps_ns + p->clock_moved_ns + world->ttl_ns / 2000 + SLACK_NS;
     if (view->exec_at + lease_ns > p->proof_until)
         p->proof_until = view->exec_at + lease_ns;
 }
@@ -252,13 +295,14 @@ void check_start(struct world *world, int pod)
 
     if (p->meta.state != META_DOWN)
         sim_fail(world, pod, "gate: started beside a living predecessor");
-    if (by_clock && holds_lease && p->read_since_death == 0)
+    if (by_clock && holds_lease && p->read_since_death == 0 && p->leapt_at <= p->died_at)
         sim_fail(world, pod, "gate: takes the lease back that it lost by silence");
     for (int i = 0; i < world->pod_count; i++) {
         const struct pod *twin = &world->pods[i];
         if (i == pod || !twin->exists || twin->id != p->id || twin->meta.engaged_at == 0 ||
             world->now - twin->meta.renewed_at > 2 * S || p->unsound != 0 ||
-            twin->unsound > 1 || world->now - p->link.sound_since < 2 * world->ttl_ns)
+            twin->unsound > 1 || twin->meta.engaged_at > p->agent.view.exec_at ||
+            world->now - p->link.sound_since < 2 * world->ttl_ns)
             continue;
         if (db->row_tag == twin->meta.tag)
             sim_fail(world, pod, "gate: started beside a twin that renews");
@@ -291,23 +335,18 @@ static const char *unsettled(const struct world *world, int *ret_pod)
     return leaders == 1 ? NULL : "there is no leader";
 }
 
-// A delay that the storm limit or the back-off gave is a bounded hold: it may move the moment.
+// A delay that the storm limit or the back-off gave is a bounded hold: it may move the moment,
+// also when it has just ended.
 static int64_t hold_end(const struct world *world)
 {
     int64_t latest = 0;
 
     for (int i = 0; i < world->pod_count; i++) {
         const struct pod *p = &world->pods[i];
-        enum shim_hold hold = p->shim.plan.hold;
-        int64_t until = 0;
         if (world->cluster && kubelet_start_at(world, i) > latest)
             latest = kubelet_start_at(world, i);
-        if (!p->exists || p->meta.state != META_DOWN ||
-            (hold != SHIM_HOLD_STORM && hold != SHIM_HOLD_BACKOFF))
-            continue;
-        until = sim_world_time(p, p->shim.plan.hold_until);
-        if (until > latest)
-            latest = until;
+        if (p->exists && p->held_until > latest)
+            latest = p->held_until;
     }
     return latest;
 }

@@ -301,6 +301,19 @@ void cluster_init(struct world *world)
     trouble_plan(world);
 }
 
+// Those of a later round have a stream of their own, so that muting changes none of them.
+static void plan_round(struct world *world)
+{
+    struct cluster *cluster = world->cluster;
+    uint64_t rng = cluster->rng;
+
+    cluster->trouble_count = 0;
+    cluster->rng =
+        world->seed * UINT64_C(0x9e3779b97f4a7c15) + 77 + (uint64_t)world->round * 1001;
+    trouble_plan(world);
+    cluster->rng = rng;
+}
+
 void cluster_free(struct world *world)
 {
     struct cluster *cluster = world->cluster;
@@ -315,22 +328,70 @@ void cluster_free(struct world *world)
     world->cluster = NULL;
 }
 
-void cluster_run(struct world *world)
+static void post_troubles(struct world *world)
 {
     struct cluster *cluster = world->cluster;
 
     for (int i = 0; i < cluster->trouble_count; i++) {
         const struct trouble *trouble = &cluster->troubles[i];
-        if (trouble->dropped)
+        if (muted_has(&world->muted, world->round * ROUND_BITS + FAULTS_MAX + i))
             continue;
         cluster_post(world, trouble->at, CLUSTER_TROUBLE_BEGIN, -1, (uint32_t)i);
         cluster_post(world, trouble->at + trouble->span_ns, CLUSTER_TROUBLE_END, -1,
                      (uint32_t)i);
-        if (trouble->at + trouble->span_ns > world->faults_end)
-            world->faults_end = trouble->at + trouble->span_ns;
+        if (world->now + trouble->at + trouble->span_ns > world->faults_end)
+            world->faults_end = world->now + trouble->at + trouble->span_ns;
     }
-    if (cluster->has_operator)
+}
+
+void cluster_run(struct world *world)
+{
+    post_troubles(world);
+    if (world->cluster->has_operator)
         cluster_post(world, S, CLUSTER_OPERATOR, -1, 0);
+}
+
+void cluster_round(struct world *world)
+{
+    plan_round(world);
+    post_troubles(world);
+}
+
+// A timer of BOOTTIME is due by the clock as it is now.
+void cluster_clock_changed(struct world *world, int pod)
+{
+    struct kube_node *node = &world->cluster->nodes[pod];
+
+    if (!node->seam || node->tick_at == 0)
+        return;
+    node->tick_at = world->now + 1;
+    cluster_post(world, 1, CLUSTER_TICK, pod, ++node->tick_gen);
+}
+
+bool cluster_is_of_node(const struct event *event)
+{
+    switch ((enum cluster_event_kind)event->arg) {
+    case CLUSTER_TICK:
+    case CLUSTER_ANSWER:
+    case CLUSTER_GIVE_UP:
+    case CLUSTER_PUMP:
+    case CLUSTER_BEAT:
+    case CLUSTER_PROBE:
+    case CLUSTER_GRACE_OVER:
+    case CLUSTER_TERM:
+    case CLUSTER_BOOT:
+    case CLUSTER_SIDECAR:
+    case CLUSTER_LIVENESS_KILL: return true;
+    case CLUSTER_ARRIVE:
+    case CLUSTER_TROUBLE_BEGIN:
+    case CLUSTER_TROUBLE_END:
+    case CLUSTER_OPERATOR:
+    case CLUSTER_CHURN:
+    case CLUSTER_FOREIGN:
+    case CLUSTER_REMOVE:
+    case CLUSTER_CREATE: break;
+    }
+    return false;
 }
 
 static void on_tick(struct world *world, const struct event *event)

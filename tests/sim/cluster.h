@@ -52,7 +52,6 @@ struct trouble {
     int64_t span_ns;
     int64_t amount_ns;
     bool on_leader;
-    bool dropped; // by shrinking
 };
 
 // What has to come up in a run, else the schedules prove less than they seem to.
@@ -216,7 +215,10 @@ struct cluster {
 // cluster.c: life, and the agent's hooks
 void cluster_init(struct world *world);
 void cluster_free(struct world *world);
-void cluster_run(struct world *world); // the schedule begins
+void cluster_run(struct world *world);   // the schedule begins
+void cluster_round(struct world *world); // the troubles of this round
+void cluster_clock_changed(struct world *world, int pod);
+bool cluster_is_of_node(const struct event *event); // done by a process of that pod
 void cluster_event(struct world *world, const struct event *event);
 enum cluster_event_kind {
     CLUSTER_TICK = 0,

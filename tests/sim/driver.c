@@ -9,6 +9,8 @@
 
 #define PLANT_TRIES    4000
 #define COVERAGE_COUNT 300
+#define SHRINK_TRIES   300
+#define PLANT_SHRINKS  40 // enough to show that it works
 
 struct options {
     const char *seeds; // NULL: none
@@ -17,6 +19,7 @@ struct options {
     bool is_verbose;
     bool wants_plants;
     int plant;
+    struct muted muted;
 };
 
 static void *make_stats(const struct driver *driver)
@@ -28,24 +31,93 @@ static void *make_stats(const struct driver *driver)
     return stats;
 }
 
+// ---- shrinking
+
+struct search {
+    const struct driver *driver;
+    const struct driver_run *first;
+    void *stats;
+};
+
+static bool still_fails(void *arg, const struct muted *muted)
+{
+    const struct search *search = arg;
+    struct driver_run run = {
+        .seed = search->first->seed, .plant = search->first->plant, .muted = *muted};
+
+    return search->driver->run(&run, search->stats) &&
+           shrink_is_same(search->first->why, run.why);
+}
+
+// Mutes what is not needed. Returns how many faults are left.
+static int shrink_run(const struct driver *driver, struct driver_run *failed, int tries)
+{
+    const struct driver_run first = *failed;
+    struct search search = {.driver = driver, .first = &first, .stats = make_stats(driver)};
+    int left = shrink_muted(&failed->muted, failed->fault_count, tries, still_fails, &search);
+
+    free(search.stats);
+    return left;
+}
+
+// As a timeline, with as few faults as still break it.
+static void report(const struct driver *driver, const struct driver_run *failed)
+{
+    struct driver_run run = *failed;
+    void *unused = make_stats(driver);
+    int left = 0;
+
+    (void)printf("seed %" PRIu64 ": %s\n", run.seed, run.why);
+    left = shrink_run(driver, &run, SHRINK_TRIES);
+    (void)printf("with %d of %d faults:\n", left, run.fault_count);
+    run.is_verbose = true;
+    (void)driver->run(&run, unused);
+    (void)printf("again: %s --seed %" PRIu64, driver->name, run.seed);
+    shrink_print_kept(&run.muted, failed->fault_count);
+    (void)printf(" --verbose\n");
+    free(unused);
+}
+
+// ---- planted bugs
+
+static bool breaks_as_planted(const struct driver *driver, const struct driver_run *run)
+{
+    const char *breaks = driver->plants[run->plant].breaks;
+
+    return strncmp(run->why, breaks, strlen(breaks)) == 0;
+}
+
+// Is it found, and does the shrunk schedule still break the same promise?
+static bool find_plant(const struct driver *driver, int plant, void *stats)
+{
+    struct driver_run run = {0};
+    bool found = false;
+    uint64_t seed = 1;
+    int left = 0;
+
+    for (; seed <= PLANT_TRIES && !found; seed++) {
+        run = (struct driver_run){.seed = seed, .plant = plant};
+        found = driver->run(&run, stats) && breaks_as_planted(driver, &run);
+    }
+    if (found) {
+        struct search search = {.driver = driver, .first = &run, .stats = stats};
+        struct driver_run shrunk = run;
+        left = shrink_run(driver, &shrunk, PLANT_SHRINKS);
+        found = still_fails(&search, &shrunk.muted);
+    }
+    (void)printf("%-24s %s after %3d schedules, %2d of %2d faults left  %s\n",
+                 driver->plants[plant].name, found ? "found " : "MISSED", (int)seed - 1, left,
+                 run.fault_count, run.why);
+    return found;
+}
+
 static int run_plants(const struct driver *driver)
 {
     void *unused = make_stats(driver);
     int missed = 0;
 
-    for (int plant = 1; plant < driver->plant_count; plant++) {
-        const struct driver_plant *planted = &driver->plants[plant];
-        char why[DRIVER_WHY_SIZE] = "";
-        bool found = false;
-        uint64_t seed = 1;
-
-        for (; seed <= PLANT_TRIES && !found; seed++)
-            found = driver->run(seed, plant, unused, false, why) &&
-                    strncmp(why, planted->breaks, strlen(planted->breaks)) == 0;
-        missed += !found;
-        (void)printf("%-24s %s after %3d schedules  %s\n", planted->name,
-                     found ? "found " : "MISSED", (int)seed - 1, why);
-    }
+    for (int plant = 1; plant < driver->plant_count; plant++)
+        missed += !find_plant(driver, plant, unused);
     free(unused);
     (void)printf("%d passed, %d failed\n", driver->plant_count - 1 - missed, missed);
     return missed;
@@ -62,14 +134,11 @@ static uint64_t number_of(const char *text)
 }
 
 // 1: it broke a promise.
-static int run_and_say(const struct driver *driver, uint64_t seed, void *stats)
+static int run_and_say(const struct driver *driver, struct driver_run run, void *stats)
 {
-    char why[DRIVER_WHY_SIZE];
-
-    if (!driver->run(seed, 0, stats, false, why))
+    if (!driver->run(&run, stats))
         return 0;
-    (void)printf("seed %" PRIu64 ": %s\nagain: %s --seed %" PRIu64 " --verbose\n", seed, why,
-                 driver->name, seed);
+    report(driver, &run);
     return 1;
 }
 
@@ -92,7 +161,7 @@ static int replay(const struct driver *driver, const char *path, void *stats,
         if (seed == 0)
             continue;
         ++*ret_count;
-        failed += run_and_say(driver, seed, stats);
+        failed += run_and_say(driver, (struct driver_run){.seed = seed}, stats);
     }
     (void)fclose(file);
     return failed;
@@ -110,7 +179,9 @@ static int run_many(const struct driver *driver, const struct options *options)
     if (options->seeds && driver->needs_seeds && replayed == 0)
         failed += printf("%s holds no seed\n", options->seeds) > 0;
     for (uint64_t i = 0; i < options->count; i++)
-        failed += run_and_say(driver, options->seed + i, stats);
+        failed += run_and_say(
+            driver, (struct driver_run){.seed = options->seed + i, .plant = options->plant},
+            stats);
     missing = driver->print_counts(stats);
     if (options->count >= COVERAGE_COUNT && missing > 0) {
         (void)printf("%d kinds never came up\n", missing);
@@ -124,8 +195,11 @@ static int run_many(const struct driver *driver, const struct options *options)
 static bool run_verbosely(const struct driver *driver, const struct options *options)
 {
     void *stats = make_stats(driver);
-    char why[DRIVER_WHY_SIZE];
-    bool failed = driver->run(options->seed, options->plant, stats, true, why);
+    struct driver_run run = {.seed = options->seed,
+                             .plant = options->plant,
+                             .is_verbose = true,
+                             .muted = options->muted};
+    bool failed = driver->run(&run, stats);
 
     free(stats);
     return failed;
@@ -157,6 +231,8 @@ static bool take_option(const struct driver *driver, const char *word, const cha
         options->count = number_of(value);
     else if (strcmp(word, "--plant") == 0)
         options->plant = plant_of(driver, value);
+    else if (strcmp(word, "--keep") == 0)
+        return muted_keep(&options->muted, value);
     else
         return false;
     return true;
@@ -176,7 +252,7 @@ int driver_main(const struct driver *driver, int argc, char **argv)
         if (!take_option(driver, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &options)) {
             (void)fprintf(stderr,
                           "usage: %s [--seed N] [--count N] [--seeds FILE] "
-                          "[--verbose] [--plant NAME] [--plants]\n",
+                          "[--verbose] [--plant NAME] [--plants] [--keep FAULT,...]\n",
                           driver->name);
             return 2;
         }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define CALM_FAULTS 12
+
 // How often each is drawn, and how long it lasts in hundredths of ttl. 0 to 0: an instant.
 static const struct {
     const char *name;
@@ -40,6 +42,12 @@ static const struct {
     [FAULT_ROW_DELETED] = {"row-deleted", 4, 0, 0, true},
     [FAULT_ROW_MOVED] = {"row-moved", 4, 0, 0, true},
     [FAULT_TWIN] = {"twin", 4, 300, 900, false},
+    // Drawn apart, by host.c.
+    [FAULT_CLOCK_RATE] = {"clock-rate", 0, 0, 0, false},
+    [FAULT_CLOCK_LEAP] = {"clock-leap", 0, 0, 0, false},
+    [FAULT_SUSPEND] = {"suspend", 0, 0, 0, false},
+    [FAULT_GUEST_PAUSE] = {"guest-pause", 0, 0, 0, false},
+    [FAULT_FAILOVER_LOSS] = {"failover-loss", 0, 0, 0, true},
 };
 
 const char *fault_name(enum fault_kind kind)
@@ -60,11 +68,11 @@ static enum fault_kind draw_kind(struct world *world, uint32_t among)
     int total = 0;
     int64_t pick = 0;
 
-    for (int i = 0; i < FAULT_COUNT; i++)
+    for (int i = 0; i < FAULT_HOST_FIRST; i++)
         if (among & (1U << i))
             total += kinds[i].weight;
     pick = sim_between(world, 0, total);
-    for (int i = 0; i < FAULT_COUNT; i++) {
+    for (int i = 0; i < FAULT_HOST_FIRST; i++) {
         if (!(among & (1U << i)))
             continue;
         pick -= kinds[i].weight;
@@ -111,7 +119,7 @@ static uint32_t draw_kinds(struct world *world)
     uint32_t among = 0;
 
     for (int count = (int)sim_between(world, 2, 6); count > 0; count--)
-        among |= 1U << sim_between(world, 0, FAULT_COUNT);
+        among |= 1U << sim_between(world, 0, FAULT_HOST_FIRST);
     return among;
 }
 
@@ -150,7 +158,7 @@ static void plan_calm(struct world *world)
         core->poll_ns - core->renew_gap_ns - core->margin_ns - core->kill_budget_ns;
     int64_t at = world->ttl_ns;
 
-    while (world->fault_count < FAULTS_MAX) {
+    while (world->fault_count < CALM_FAULTS) {
         struct fault *fault = &world->faults[world->fault_count++];
         *fault = (struct fault){.kind = harmless[sim_between(world, 0, 7)],
                                 .pod = (int)sim_between(world, 0, world->pod_count),
@@ -177,7 +185,8 @@ void fault_plan(struct world *world)
     while (world->fault_count < wanted) {
         enum fault_kind kind = draw_kind(world, among);
         bool once = kind == FAULT_CLOCK_STEP || kind == FAULT_TWIN || kind == FAULT_FAILOVER;
-        if (once && has_kind(world, kind)) {
+        bool had_twin = kind == FAULT_TWIN && world->pods[PODS_MAX - 1].exists;
+        if ((once && has_kind(world, kind)) || had_twin) {
             wanted--;
             continue;
         }
@@ -188,7 +197,7 @@ void fault_plan(struct world *world)
 
 // ---- begin and end
 
-static void set_unsound(struct world *world, const struct fault *fault, int change)
+void fault_unsound(struct world *world, const struct fault *fault, int change)
 {
     for (int i = 0; i < PODS_MAX; i++) {
         struct pod *p = &world->pods[i];
@@ -238,6 +247,8 @@ static void set_pause(struct world *world, const struct fault *fault)
 {
     struct pod *p = &world->pods[fault->pod];
 
+    if (host_stands_still(world, fault->pod))
+        return; // nobody takes the order
     p->pause_until = world->now + fault->span_ns;
     p->agent.facts.orders.pause_end = instant_add(sim_local(world, p), fault->span_ns);
     if (world->cluster)
@@ -351,8 +362,8 @@ void fault_begin(struct world *world, int index)
     fault_describe(fault, text, sizeof(text));
     sim_trace(world, -1, "FAULT %s", text);
     world->stats->faults[fault->kind]++;
-    set_unsound(world, fault, 1);
-    if (!begin_in_pod(world, fault))
+    fault_unsound(world, fault, 1);
+    if (!host_begin(world, fault) && !begin_in_pod(world, fault))
         begin_outside(world, fault);
 }
 
@@ -362,7 +373,9 @@ void fault_end(struct world *world, int index)
     struct pod *p = &world->pods[fault->pod];
 
     sim_trace(world, -1, "end of %s", kinds[fault->kind].name);
-    set_unsound(world, fault, -1);
+    fault_unsound(world, fault, -1);
+    if (host_end(world, fault))
+        return;
     switch ((int)fault->kind) {
     case FAULT_STALL:
     case FAULT_RESET:

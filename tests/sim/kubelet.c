@@ -118,6 +118,9 @@ void kubelet_stop_run(struct world *world, int pod, bool stop)
     if (stop || !was_stopped)
         return;
     node->reaps_later = node->wants_order = false;
+    // Its first turn looks at the ports: what changed meanwhile was not seen.
+    if (world->pods[pod].meta.state != META_DOWN)
+        world->pods[pod].shim.ports = meta_ports(&world->pods[pod].meta);
     if (reaps)
         shim_reap(world, pod);
     if (has_order)

@@ -160,7 +160,7 @@ void meta_link_healed(struct world *world, int pod)
         post(world, pod, EV_META_ACQUIRE, sim_between(world, MS, 60 * MS));
 }
 
-static void engage(struct world *world, int pod)
+static void engage(struct world *world, int pod, uint32_t timeline)
 {
     struct pod *p = &world->pods[pod];
     int64_t init_ns = p->next_init_ns ? p->next_init_ns : sim_between(world, 5 * MS, 80 * MS);
@@ -173,7 +173,7 @@ static void engage(struct world *world, int pod)
     p->meta.engaged_at = world->now;
     p->meta.promoting_at = world->now;
     p->meta.lost_at = 0;
-    p->meta.timeline = world->db.timeline;
+    p->meta.timeline = timeline;
     p->meta.won_in_time = db_now_us(world) <= p->meta.expiry_us;
     if (!p->meta.won_in_time)
         world->stats->late_wins++;
@@ -214,8 +214,9 @@ void meta_answer(struct world *world, struct req *req)
     }
     if (!meta->is_leader && meta->engaged_at != 0)
         world->stats->zombies++; // it leads again without having been told
+    // It won on that timeline, whatever came since.
     if (meta->state == META_FOLLOWER && meta->engaged_at == 0)
-        engage(world, pod);
+        engage(world, pod, req->view.timeline);
     meta->is_leader = true;
     next_round(world, pod, RUN_PERIOD_NS);
 }

@@ -6,6 +6,7 @@
 // Time is virtual; a step takes 10 to 120 ms.
 
 #include "agent/recovery/order.h"
+#include "tests/sim/shrink.h"
 
 #define OW_MS NS_PER_MS
 #define OW_S  NS_PER_SEC
@@ -218,6 +219,8 @@ struct ow_stats {
 };
 
 struct ow_world {
+    struct muted muted; // faults that do not begin, by number
+    int fault_count;
     uint64_t seed;
     uint64_t rng;
     enum ow_plant plant;

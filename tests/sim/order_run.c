@@ -124,6 +124,8 @@ static void begin_fault(struct ow_world *world)
 
     if (ow_chance(world, 30)) // what all of this is about
         fault = ow_chance(world, 50) ? OW_DROP : OW_CREATE;
+    if (muted_has(&world->muted, world->fault_count++))
+        return;
     if (fault == OW_ATTEMPT) { // counted when it comes
         if (leader != OW_NOBODY)
             world->metas[leader].fails_next = true;
@@ -255,18 +257,18 @@ static void step(struct ow_world *world)
     check_bound(world);
 }
 
-static bool run_one(uint64_t seed, int plant, void *stats, bool is_verbose,
-                    char why[DRIVER_WHY_SIZE])
+static bool run_one(struct driver_run *run, void *stats)
 {
     struct ow_world *world = calloc(1, sizeof(*world));
     bool failed = false;
 
     if (!world)
         abort();
-    world->seed = seed;
-    world->rng = seed * UINT64_C(0x2545f4914f6cdd1d);
-    world->plant = (enum ow_plant)plant;
-    world->is_verbose = is_verbose;
+    world->seed = run->seed;
+    world->rng = run->seed * UINT64_C(0x2545f4914f6cdd1d);
+    world->plant = (enum ow_plant)run->plant;
+    world->is_verbose = run->is_verbose;
+    world->muted = run->muted;
     world->stats = stats;
     world->now = OW_S;
     set_up(world);
@@ -276,7 +278,8 @@ static bool run_one(uint64_t seed, int plant, void *stats, bool is_verbose,
         check_end(world);
     world->stats->runs++;
     failed = world->failed;
-    memcpy(why, world->failure, sizeof(world->failure));
+    memcpy(run->why, world->failure, sizeof(world->failure));
+    run->fault_count = world->fault_count;
     free(world);
     return failed;
 }

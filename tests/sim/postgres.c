@@ -53,8 +53,10 @@ static void move_term(struct world *world, int id, int tag)
     db->term++;
     db->owner_id = id;
     db->owner_tag = tag;
-    if (tag >= 0)
+    if (tag >= 0) {
         db->tags[tag].owned_term = db->term;
+        db->tags[tag].owned_at = world->now;
+    }
     world->stats->takeovers++;
     sim_trace(world, -1, "term %" PRIu64 " begins: id %d, tag %d", db->term, id, tag);
 }
@@ -66,14 +68,85 @@ static void trigger(struct world *world, int tag_index)
     struct db_tag *tag = &db->tags[tag_index];
     uint32_t owner_seq = db->owner_tag >= 0 ? db->tags[db->owner_tag].seq : 0;
 
-    if (tag->seq == 0)
+    if (tag->seq == 0) {
         tag->seq = ++db->next_seq;
+        tag->seq_at = world->now;
+    }
     db->row_tag = tag_index;
     if (db->term == 0 || db->owner_id != db->id)
         move_term(world, db->id, tag->superseded ? -1 : tag_index);
     else if (tag_index != db->owner_tag && !tag->superseded && tag->owned_term == 0 &&
              tag->seq > owner_seq)
         move_term(world, db->id, tag_index);
+}
+
+// ---- what a standby has not got yet
+
+static void remember(struct world *world)
+{
+    struct database *db = &world->db;
+    struct db_past *past = &db->past[db->past_next++ % PAST_MAX];
+
+    *past = (struct db_past){.until = world->now,
+                             .row = db->row,
+                             .id = db->id,
+                             .row_tag = db->row_tag,
+                             .owner_id = db->owner_id,
+                             .owner_tag = db->owner_tag,
+                             .heartbeat_us = db->heartbeat_us,
+                             .term = db->term,
+                             .next_seq = db->next_seq};
+    memcpy(past->member_since, db->member_since, sizeof(past->member_since));
+}
+
+static void restore(struct world *world, const struct db_past *past)
+{
+    struct database *db = &world->db;
+
+    world->stats->lost_terms += db->term != past->term;
+    world->stats->lost_renewals += db->heartbeat_us != past->heartbeat_us;
+    db->row = past->row;
+    db->null = false; // who mends a broken row does it again
+    db->id = past->id;
+    db->row_tag = past->row_tag;
+    db->owner_id = past->owner_id;
+    db->owner_tag = past->owner_tag;
+    db->heartbeat_us = past->heartbeat_us;
+    db->term = past->term;
+    db->next_seq = past->next_seq;
+    memcpy(db->member_since, past->member_since, sizeof(db->member_since));
+}
+
+static void forget_since(struct db_tag *tag, int64_t at)
+{
+    if (tag->seq_at > at)
+        tag->seq = 0;
+    if (tag->owned_at > at)
+        tag->owned_term = 0;
+    if (tag->superseded_at > at)
+        tag->superseded = false;
+}
+
+// The database is what it was then.
+void db_lose_since(struct world *world, int64_t at)
+{
+    struct database *db = &world->db;
+    uint32_t first = db->past_next > PAST_MAX ? db->past_next - PAST_MAX : 0;
+
+    for (uint32_t i = first; i < db->past_next; i++) {
+        if (db->past[i % PAST_MAX].until <= at)
+            continue;
+        restore(world, &db->past[i % PAST_MAX]);
+        break;
+    }
+    for (int i = 0; i < db->tag_count; i++)
+        forget_since(&db->tags[i], at);
+    for (int i = 0; i < world->pod_count; i++)
+        world->pods[i].proof_until = 0;
+    note_lost(world, db->row ? db->id : -1);
+    sim_trace(world, -1,
+              "the new primary lacks what came after %.3f s: term %" PRIu64 ", id %d",
+              (double)at / 1e9, db->term, db->row ? db->id : -1);
 }
 
 static void campaign(struct world *world, struct req *req)
@@ -84,6 +157,7 @@ static void campaign(struct world *world, struct req *req)
     struct meta *meta = &world->pods[req->pod].meta;
     bool expired = db->row && !db->null && db->heartbeat_us < now_us - world->ttl_ns / 1000;
 
+    remember(world);
     if (db->member_since[id] == 0)
         db->member_since[id] = world->now;
     if (!db->row || expired || db->id == id) {
@@ -103,6 +177,7 @@ static void campaign(struct world *world, struct req *req)
         }
     }
     req->view.id = db->id;
+    req->view.timeline = db->timeline;
 }
 
 static void read_row(struct world *world, struct req *req)
@@ -176,6 +251,7 @@ void db_disturb(struct world *world, enum fault_kind kind)
 
     if (!db->row)
         return;
+    remember(world);
     if (kind == FAULT_ROW_DELETED) {
         db->row = false;
         note_lost(world, -1);
@@ -194,6 +270,7 @@ bool db_drop_phantom(struct world *world, int id, int64_t heartbeat_us)
 
     if (!db->row || db->id != id || db->null || db->heartbeat_us != heartbeat_us)
         return false;
+    remember(world);
     db->row = false;
     note_lost(world, -1);
     sim_trace(world, -1, "the phantom's row is deleted");

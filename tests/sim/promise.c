@@ -28,7 +28,8 @@ static bool is_disturbed(const struct world *world, int pod)
     if (api->down || api->slow || api->errors || api->denied || api->conflict || api->lost ||
         api->no_answer || api->late || api->expired || api->stale || cluster->foreign)
         return true;
-    if (node->cut || node->mute || node->dumb || node->is_down || node->is_ending)
+    if (node->cut || node->mute || node->dumb || node->is_down || node->is_ending ||
+        host_stands_still(world, pod))
         return true;
     if (node->deaf != 0 && cluster->calls[node->deaf % CALLS_MAX].serial == node->deaf)
         return true;
@@ -72,7 +73,11 @@ static void check_own_label(struct world *world, int pod)
     const struct cluster *cluster = world->cluster;
     struct kube_node *node = &world->cluster->nodes[pod];
     const struct api_pod *object = api_of(world, pod);
-    bool is_judged = object && !object->deleting && world->pods[pod].agent.alive;
+    const struct meta *meta = &world->pods[pod].meta;
+    // Two lead until the first read after a failover that lost a term: the other's agent clears
+    // it.
+    bool is_lost = meta->engaged_at != 0 && meta->timeline != world->db.timeline;
+    bool is_judged = object && !object->deleting && world->pods[pod].agent.alive && !is_lost;
     bool has_second = !cluster->has_operator && !cluster->observes;
     int64_t from = later(node->calm_since, node->wish_since);
 
@@ -179,7 +184,7 @@ static void check_stopped(struct world *world, int pod)
     struct kube_node *node = &world->cluster->nodes[pod];
     int64_t deadline_ns = p->shim.memory.status.deadline_ns;
     bool is_past = node->is_stopped && p->meta.engaged_at != 0 && deadline_ns != 0 &&
-                   sim_local(world, p).ns > deadline_ns;
+                   sim_local(world, p).ns > deadline_ns && !host_stands_still(world, pod);
 
     if (!is_past)
         node->expired_at = 0;

@@ -13,6 +13,7 @@ static const struct {
     const char *breaks;
     uint32_t theme; // kinds of faults that lead there; 0: all
     bool needs_cluster;
+    bool needs_hosts;
     uint32_t troubles; // as theme
 } plants[PLANT_COUNT] = {
     [PLANT_NONE] = {.name = "none", .breaks = ""},
@@ -68,6 +69,14 @@ static const struct {
                           .breaks = "P8",
                           .needs_cluster = true,
                           .troubles = BIT(TROUBLE_API_DOWN) | BIT(TROUBLE_API_ERRORS)},
+    [PLANT_TIMER_SLEEPS] = {.name = "timer-sleeps",
+                            .breaks = "P1: acts",
+                            .theme = BIT(FAULT_STALL) | BIT(FAULT_DROP),
+                            .needs_hosts = true},
+    [PLANT_TIMELINE_IGNORED] = {.name = "timeline-ignored",
+                                .breaks = "P1: leads on",
+                                .theme = BIT(FAULT_RESET),
+                                .needs_hosts = true},
 };
 
 const char *plant_name(enum plant plant)
@@ -83,6 +92,11 @@ uint32_t plant_theme(enum plant plant)
 bool plant_needs_cluster(enum plant plant)
 {
     return plants[plant].needs_cluster;
+}
+
+bool plant_needs_hosts(enum plant plant)
+{
+    return plants[plant].needs_hosts;
 }
 
 uint32_t plant_troubles(enum plant plant)
@@ -164,21 +178,30 @@ void world_init(struct world *world, uint64_t seed, int64_t ttl_ns, bool has_clu
     fault_plan(world);
     if (has_cluster)
         cluster_init(world);
+    if (world->has_hosts)
+        host_plan(world);
 }
 
+int world_faults(const struct world *world)
+{
+    return (world->round + 1) * ROUND_BITS;
+}
+
+// The faults of a round begin now; *until is when all has to be well again.
 static void plan_end(struct world *world)
 {
     int64_t extra_ns = 8 * S;
 
+    world->faults_end = world->now;
     for (int i = 0; i < world->fault_count; i++) {
         const struct fault *fault = &world->faults[i];
-        if (fault->dropped)
+        int64_t at = world->now + fault->at;
+        if (muted_has(&world->muted, world->round * ROUND_BITS + i))
             continue;
-        sim_post(world, fault->at, (struct event){.kind = EV_FAULT_BEGIN, .arg = i});
-        sim_post(world, fault->at + fault->span_ns,
-                 (struct event){.kind = EV_FAULT_END, .arg = i});
-        if (fault->at + fault->span_ns > world->faults_end)
-            world->faults_end = fault->at + fault->span_ns;
+        sim_post(world, at, (struct event){.kind = EV_FAULT_BEGIN, .arg = i});
+        sim_post(world, at + fault->span_ns, (struct event){.kind = EV_FAULT_END, .arg = i});
+        if (at + fault->span_ns > world->faults_end)
+            world->faults_end = at + fault->span_ns;
         if (fault->kind == FAULT_PHANTOM)
             extra_ns += world->core.phantom_after_ns + world->ttl_ns;
         if (fault->kind == FAULT_STUCK_INIT)
@@ -186,14 +209,54 @@ static void plan_end(struct world *world)
         if (fault->kind == FAULT_SLOW_INIT)
             extra_ns += fault->amount_ns;
     }
+    // Of an earlier round: it may win at any time.
+    for (int i = 0; i < world->pod_count; i++)
+        if (world->pods[i].exists && world->pods[i].meta.phantom)
+            extra_ns += world->core.phantom_after_ns + world->ttl_ns;
     if (world->cluster) {
-        cluster_run(world);
+        (world->round == 0 ? cluster_run : cluster_round)(world);
         extra_ns += 12 * S; // a pod that is replaced, or begins without anything
     }
     world->settled_by = world->faults_end + 2 * world->ttl_ns + extra_ns;
     world->end_at = world->settled_by + world->ttl_ns + (world->cluster ? 15 * S : 0);
     if (world->end_at < 120 * S)
         world->end_at = 120 * S;
+}
+
+static bool is_muted_round(const struct world *world)
+{
+    for (int i = 0; i < ROUND_BITS; i++)
+        if (!muted_has(&world->muted, world->round * ROUND_BITS + i))
+            return false;
+    return true;
+}
+
+// After a rest the next faults, drawn from a stream of their own, so that muting some changes
+// no other; a round of which nothing is left takes no time. False: the schedule is over.
+static bool begin_round(struct world *world)
+{
+    uint64_t rng = world->rng;
+
+    do {
+        if (++world->round == ROUNDS_MAX || world->end_at >= world->least_ns)
+            return false;
+    } while (is_muted_round(world));
+    world->now = world->end_at;
+    world->db.steps_ns = 0;
+    for (int i = 0; i < PODS_MAX; i++)
+        world->pods[i].clock_moved_ns = 0;
+    world->fault_count = 0;
+    world->stats->rounds++;
+    world->rng = (world->seed + (uint64_t)world->round * 7919) * UINT64_C(0x2545f4914f6cdd1d) +
+                 (uint64_t)world->ttl_ns;
+    if (!world->cluster || !world->cluster->is_api_only)
+        fault_plan(world);
+    if (world->has_hosts)
+        host_plan(world);
+    world->rng = rng;
+    sim_trace(world, -1, "ROUND %d", world->round);
+    plan_end(world);
+    return true;
 }
 
 static void on_request(struct world *world, const struct event *event)
@@ -226,6 +289,8 @@ static void on_request(struct world *world, const struct event *event)
 
 static void dispatch(struct world *world, const struct event *event)
 {
+    if (host_puts_off(world, event))
+        return;
     switch (event->kind) {
     case EV_NONE: break;
     case EV_DB_EXEC:
@@ -266,12 +331,19 @@ void world_run(struct world *world)
     for (int i = 0; i < world->pod_count; i++)
         pod_boot(world, i, i);
     sim_post(world, 500 * MS, (struct event){.kind = EV_CHECK, .pod = -1});
-    while (!world->failed && sim_next(world, &event) && event.at <= world->end_at) {
+    while (!world->failed && sim_next(world, &event)) {
+        if (event.at > world->end_at) {
+            if (!begin_round(world))
+                break;
+            sim_post(world, event.at, event);
+            continue;
+        }
         world->now = event.at;
         dispatch(world, &event);
         world->stats->events++;
         check_step(world);
     }
+    world->stats->hosts += world->has_hosts;
     world->stats->virtual_ns += world->now;
     world->stats->runs++;
 }

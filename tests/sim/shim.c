@@ -82,7 +82,8 @@ void shim_reap(struct world *world, int pod)
         return;
     }
     if (by_clock && p->meta.engaged_at != 0 && p->meta.won_in_time &&
-        world->now >= p->uncovered_until && margin_ns < world->stats->worst_margin_ns)
+        world->now >= p->uncovered_until && world->now >= p->lag_until &&
+        p->standstill_until < p->meta.renewed_at && margin_ns < world->stats->worst_margin_ns)
         world->stats->worst_margin_ns = margin_ns;
     p->died_at = world->now;
     p->died_of = shim->dying ? shim->memory.kill_reason : FENCE_REASON_NONE;
@@ -168,6 +169,18 @@ static void set_wake(struct world *world, struct pod *p, int pod)
                             .arg = (int)(shim->wake_gen << 1)});
 }
 
+static void note_hold(struct world *world, struct pod *p)
+{
+    const struct shim_plan *plan = &p->shim.plan;
+    bool is_held = p->meta.state == META_DOWN &&
+                   (plan->hold == SHIM_HOLD_STORM || plan->hold == SHIM_HOLD_BACKOFF);
+
+    if (is_held)
+        p->held_until = sim_world_time(p, plan->hold_until);
+    else if (p->held_until > world->now)
+        p->held_until = world->now;
+}
+
 static void tell_agent(struct world *world, int pod)
 {
     struct pod *p = &world->pods[pod];
@@ -192,13 +205,15 @@ void shim_turn(struct world *world, int pod)
                                .term_requested = shim->term,
                                .ports = shim->ports};
 
-    if (!shim->alive || world->failed || is_stopped(world, pod))
+    if (!shim->alive || world->failed || is_stopped(world, pod) ||
+        host_stands_still(world, pod))
         return;
     if (world->plant == PLANT_PORTS_BLIND)
         facts.ports = 0;
     shim_decide(&world->shim, &facts, &shim->memory, &shim->plan);
     if (p->meta.state == META_DOWN)
         world->stats->holds[shim->plan.hold]++;
+    note_hold(world, p);
     if (shim->plan.kill && p->meta.state != META_DOWN)
         kill_meta(world, pod);
     if (shim->plan.forward_term)

@@ -8,6 +8,7 @@
 
 #include "agent/core/decide.h"
 #include "fence/shim.h"
+#include "tests/sim/shrink.h"
 
 #define MS NS_PER_MS
 #define S  NS_PER_SEC
@@ -15,7 +16,10 @@
 #define PODS_MAX   4
 #define TAGS_MAX   1024
 #define REQS_MAX   256
-#define FAULTS_MAX 12
+#define FAULTS_MAX 16
+#define ROUNDS_MAX 32 // of faults and rest in a schedule
+#define ROUND_BITS 32 // numbers of a round's faults, then of its troubles
+#define PAST_MAX   128
 #define EVENTS_MAX 4096
 #define TRACE_MAX  400
 
@@ -84,8 +88,15 @@ enum fault_kind {
     FAULT_ROW_DELETED,
     FAULT_ROW_MOVED,
     FAULT_TWIN,
+    // Of machines and of the database beneath (host.c).
+    FAULT_CLOCK_RATE,    // BOOTTIME runs faster or slower
+    FAULT_CLOCK_LEAP,    // … and leaps ahead
+    FAULT_SUSPEND,       // all of a node stands still, its BOOTTIME goes on
+    FAULT_GUEST_PAUSE,   // all of a node stands still, its BOOTTIME too
+    FAULT_FAILOVER_LOSS, // to a standby that lacks the last seconds
     FAULT_COUNT,
 };
+#define FAULT_HOST_FIRST FAULT_CLOCK_RATE
 
 struct fault {
     enum fault_kind kind;
@@ -93,7 +104,6 @@ struct fault {
     int64_t at;
     int64_t span_ns;
     int64_t amount_ns;
-    bool dropped;   // by shrinking
     bool on_leader; // the pod that leads when it begins
 };
 
@@ -120,6 +130,8 @@ enum plant {
     PLANT_NO_RECHECK,
     PLANT_API_VERDICT,
     PLANT_NO_BACKOFF,
+    PLANT_TIMER_SLEEPS,
+    PLANT_TIMELINE_IGNORED,
     PLANT_COUNT,
 };
 
@@ -172,9 +184,22 @@ struct db_tag {
     char text[FENCE_TAG_SIZE];
     int id;
     uint32_t seq; // 0: not registered
+    int64_t seq_at;
     uint64_t owned_term;
+    int64_t owned_at;
     bool superseded;
     int64_t superseded_at;
+};
+
+// What a standby may still show: the row and the term until that moment.
+struct db_past {
+    int64_t until;
+    bool row;
+    int id, row_tag, owner_id, owner_tag;
+    int64_t heartbeat_us;
+    uint64_t term;
+    uint32_t next_seq;
+    int64_t member_since[PODS_MAX];
 };
 
 struct database {
@@ -194,6 +219,8 @@ struct database {
     int64_t member_since[PODS_MAX]; // when an id's first member row was written; 0: none
     int tag_count;
     struct db_tag tags[TAGS_MAX];
+    uint32_t past_next;
+    struct db_past past[PAST_MAX]; // a ring
 };
 
 enum meta_state { META_DOWN = 0, META_STARTING, META_FOLLOWER, META_PROMOTING, META_LEADER };
@@ -218,7 +245,8 @@ struct meta {
     bool won_in_time;   // the answer that elected it came within the lease
     int64_t lost_at;    // the row named another since it engaged; 0: never
     int64_t promoting_at;
-    uint32_t timeline; // when it engaged
+    uint32_t timeline;     // when it engaged
+    bool is_timeline_read; // by its agent, since
     int wait_status;
 };
 
@@ -290,6 +318,12 @@ struct pod {
     bool manual;
     int64_t pause_until; // world time
     bool refused;
+    int64_t standstill_until; // the whole node: suspended, or a guest that is paused
+    int64_t lag_until;        // its clock lost time: leases are judged late until then
+    int64_t leapt_at;
+    int64_t clock_moved_ns; // against all others, in this round
+    uint32_t read_timeline; // that its agent has read last …
+    int64_t timeline_read_at;
     // What the checks remember.
     bool armed;        // an agent's order that arms has reached this metafence-run
     bool is_uncovered; // at the last step
@@ -299,6 +333,7 @@ struct pod {
     int64_t died_at;
     enum fence_reason died_of;
     int64_t read_since_death;
+    int64_t held_until; // by the storm limit or the back-off, now or the last time
 };
 
 struct stats {
@@ -319,6 +354,11 @@ struct stats {
     uint64_t happenings[HAPPENINGS_MAX];
     uint64_t requests;
     unsigned most_requests; // of one agent in a minute
+    uint64_t hosts;         // schedules with faults of machines
+    uint64_t rounds;
+    uint64_t lost_terms; // by a failover that lost seconds
+    uint64_t lost_renewals;
+    uint64_t lag_zombies; // beyond the lease, by a guest that was paused
 };
 
 struct world {
@@ -330,7 +370,11 @@ struct world {
     uint32_t among; // kinds of faults, a bit each; 0: as drawn
     bool calm;      // only disturbances that a lease outlasts: nothing at all may be killed
     struct cluster *cluster; // Kubernetes; NULL: none
-    uint32_t trouble_among;  // as `among`
+    bool has_hosts;          // faults of machines
+    int64_t least_ns;        // it lasts for at least so long: rounds
+    int round;
+    struct muted muted;     // by shrinking: round * ROUND_BITS + fault
+    uint32_t trouble_among; // as `among`
     int64_t now;
     uint64_t next_seq;
     int event_count;
@@ -391,6 +435,7 @@ void db_start(struct world *world);
 void db_end_sessions(struct world *world, const char *tag);
 void db_disturb(struct world *world, enum fault_kind kind);
 bool db_drop_phantom(struct world *world, int id, int64_t heartbeat_us);
+void db_lose_since(struct world *world, int64_t at);
 
 // meta.c
 void meta_start(struct world *world, int pod, int tag);
@@ -427,6 +472,16 @@ void fault_begin(struct world *world, int index);
 void fault_end(struct world *world, int index);
 void fault_describe(const struct fault *fault, char *buf, size_t size);
 const char *fault_name(enum fault_kind kind);
+void fault_unsound(struct world *world, const struct fault *fault, int change);
+
+// host.c
+void host_plan(struct world *world);
+bool host_begin(struct world *world, struct fault *fault); // false: none of its kinds
+bool host_end(struct world *world, const struct fault *fault);
+bool host_stands_still(const struct world *world, int pod);
+// What its processes would do happens when it runs again: true, and it is posted anew.
+bool host_puts_off(struct world *world, const struct event *event);
+
 void pod_boot(struct world *world, int pod, int id);
 
 // check.c
@@ -440,7 +495,9 @@ void check_read(struct world *world, int pod, const struct row_view *view);
 
 // run.c
 void world_init(struct world *world, uint64_t seed, int64_t ttl_ns, bool has_cluster);
+int world_faults(const struct world *world); // numbers that its faults have had so far
 bool plant_needs_cluster(enum plant plant);
+bool plant_needs_hosts(enum plant plant);
 uint32_t plant_troubles(enum plant plant);
 uint32_t plant_theme(enum plant plant); // kinds of faults that suit it, 0: all
 void world_run(struct world *world);

@@ -8,10 +8,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define TRACE_BYTES    ((size_t)TRACE_MAX * 200)
 #define PLANT_TRIES    60000
 #define COVERAGE_COUNT 2000 // schedules after which every rule must have fired
+#define SHRINK_TRIES   400
+#define PLANT_SHRINKS  40 // enough to show that it works
+#define JOBS_MAX       64
+#define REPORTS_MAX    3
+#define MINUTE         (60 * S)
 
 struct options {
     uint64_t seed;
@@ -22,7 +30,10 @@ struct options {
     enum plant plant;
     const char *seeds;
     uint64_t calm_hours;
-    bool plain; // without Kubernetes
+    bool plain, with_cluster, with_hosts; // whatever the seed
+    uint64_t minutes; // 0: every fifth lasts for ten, the others for two or three
+    uint64_t jobs;    // processes
+    struct muted muted;
 };
 
 static struct world *world_new(struct stats *stats)
@@ -35,33 +46,44 @@ static struct world *world_new(struct stats *stats)
     return world;
 }
 
-static int64_t ttl_of(const struct options *options, uint64_t seed)
-{
-    if (options->ttl_ns != 0)
-        return options->ttl_ns;
-    return seed % 4 == 3 ? 30 * S : 5 * S;
-}
-
-// Every third schedule has Kubernetes in it.
-static bool has_cluster(const struct options *options, uint64_t seed)
-{
-    return plant_needs_cluster(options->plant) ||
-           (!options->plain && options->plant == PLANT_NONE && seed % 3 == 1);
-}
-
 struct run {
     uint64_t seed;
     int64_t ttl_ns;
     enum plant plant;
     bool calm;
-    uint32_t dropped; // bit per fault, then per trouble
     bool has_cluster;
+    bool has_hosts;
+    int64_t minutes;
+    struct muted muted;
+    int fault_count; // set by a run: numbers that its faults have had
     char *trace;
     bool verbose;
 };
 
+// Every third schedule has Kubernetes in it, every second one the troubles of machines.
+static struct run run_of(const struct options *options, uint64_t seed)
+{
+    struct run run = {.seed = seed,
+                      .ttl_ns = options->ttl_ns,
+                      .plant = options->plant,
+                      .minutes = (int64_t)options->minutes,
+                      .muted = options->muted};
+    bool is_drawn = !options->plain && options->plant == PLANT_NONE && !options->with_cluster &&
+                    !options->with_hosts;
+
+    if (run.ttl_ns == 0)
+        run.ttl_ns = seed % 4 == 3 ? 30 * S : 5 * S;
+    run.has_cluster = plant_needs_cluster(options->plant) || options->with_cluster ||
+                      (is_drawn && seed % 3 == 1);
+    run.has_hosts = plant_needs_hosts(options->plant) || options->with_hosts ||
+                    (is_drawn && seed / 4 % 2 == 1);
+    if (run.minutes == 0 && options->plant == PLANT_NONE && seed % 5 == 4)
+        run.minutes = 10;
+    return run;
+}
+
 // Returns whether a promise was broken; *why then says which.
-static bool run_one(const struct run *run, struct stats *stats, char why[256])
+static bool run_one(struct run *run, struct stats *stats, char why[256])
 {
     struct world *world = world_new(stats);
     bool failed = false;
@@ -72,12 +94,12 @@ static bool run_one(const struct run *run, struct stats *stats, char why[256])
     world->verbose = run->verbose;
     world->among = plant_theme(run->plant);
     world->trouble_among = plant_troubles(run->plant);
+    world->has_hosts = run->has_hosts;
+    world->least_ns = run->minutes * MINUTE;
+    world->muted = run->muted;
     world_init(world, run->seed, run->ttl_ns, run->has_cluster);
-    for (int i = 0; i < world->fault_count; i++)
-        world->faults[i].dropped = run->dropped & (1U << i);
-    for (int i = 0; world->cluster && i < world->cluster->trouble_count; i++)
-        world->cluster->troubles[i].dropped = run->dropped & (1U << (FAULTS_MAX + i));
     world_run(world);
+    run->fault_count = world_faults(world);
     failed = world->failed;
     memcpy(why, world->failure, sizeof(world->failure));
     if (failed && run->trace)
@@ -87,21 +109,31 @@ static bool run_one(const struct run *run, struct stats *stats, char why[256])
     return failed;
 }
 
-// Drops faults one by one as long as something still breaks.
-static uint32_t shrink(const struct run *failed)
+struct search {
+    struct run run;
+    const char *why;
+};
+
+static bool still_fails(void *arg, const struct muted *muted)
 {
+    struct search *search = arg;
     struct stats unused = {0};
-    struct run run = *failed;
+    struct run run = search->run;
     char why[256];
 
-    run.trace = NULL;
-    run.verbose = false;
-    for (int i = 0; i < FAULTS_MAX + (run.has_cluster ? TROUBLES_MAX : 0); i++) {
-        run.dropped |= 1U << i;
-        if (!run_one(&run, &unused, why))
-            run.dropped &= ~(1U << i);
-    }
-    return run.dropped;
+    run.muted = *muted;
+    return run_one(&run, &unused, why) && shrink_is_same(search->why, why);
+}
+
+// Fewer faults, and so a shorter schedule, that break the same promise. How many are left of
+// the numbers, most of which no fault ever had.
+static int shrink_run(struct run *failed, const char *why, int tries)
+{
+    struct search search = {.run = *failed, .why = why};
+
+    search.run.trace = NULL;
+    search.run.verbose = false;
+    return shrink_muted(&failed->muted, failed->fault_count, tries, still_fails, &search);
 }
 
 static void report(const struct run *failed, const char *why)
@@ -111,15 +143,19 @@ static void report(const struct run *failed, const char *why)
     char text[256];
 
     (void)printf("seed %" PRIu64 " ttl %" PRId64 "s: %s\n", run.seed, run.ttl_ns / S, why);
-    run.dropped = shrink(failed);
+    (void)shrink_run(&run, why, SHRINK_TRIES);
     run.trace = calloc(1, TRACE_BYTES);
     if (!run.trace)
         abort();
-    (void)printf("with as few faults as still break something:\n");
+    (void)printf("with as few faults as still break it:\n");
     (void)run_one(&run, &unused, text);
-    (void)printf("again: simulate --seed %" PRIu64 " --ttl %" PRId64 "s %s--verbose\n\n",
-                 run.seed, run.ttl_ns / S,
-                 !run.has_cluster && run.seed % 3 == 1 ? "--plain " : "");
+    (void)printf("again: simulate --seed %" PRIu64 " --ttl %" PRId64 "s --minutes %" PRId64
+                 "%s%s%s",
+                 run.seed, run.ttl_ns / S, run.minutes,
+                 run.has_cluster || run.has_hosts ? "" : " --plain",
+                 run.has_cluster ? " --k8s" : "", run.has_hosts ? " --hosts" : "");
+    shrink_print_kept(&run.muted, run.fault_count);
+    (void)printf(" --verbose\n\n");
     free(run.trace);
 }
 
@@ -134,6 +170,43 @@ static void print_cluster(const struct stats *stats)
     (void)printf("\n%" PRIu64 " schedules with Kubernetes, %" PRIu64
                  " requests to it, at most %u of one agent in a minute\n",
                  stats->clusters, stats->requests, stats->most_requests);
+}
+
+static void add_all(uint64_t *to, const uint64_t *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] += from[i];
+}
+
+#define ADD_ALL(to, from, field)                                                               \
+    add_all((to)->field, (from)->field, sizeof((to)->field) / sizeof((to)->field[0]))
+
+static void stats_add(struct stats *to, const struct stats *from)
+{
+    ADD_ALL(to, from, rules);
+    ADD_ALL(to, from, holds);
+    ADD_ALL(to, from, reasons);
+    ADD_ALL(to, from, faults);
+    ADD_ALL(to, from, troubles);
+    ADD_ALL(to, from, happenings);
+    to->events += from->events;
+    to->runs += from->runs;
+    to->takeovers += from->takeovers;
+    to->zombies += from->zombies;
+    to->hasty += from->hasty;
+    to->late_wins += from->late_wins;
+    to->virtual_ns += from->virtual_ns;
+    to->clusters += from->clusters;
+    to->requests += from->requests;
+    to->hosts += from->hosts;
+    to->rounds += from->rounds;
+    to->lost_terms += from->lost_terms;
+    to->lost_renewals += from->lost_renewals;
+    to->lag_zombies += from->lag_zombies;
+    if (from->worst_margin_ns < to->worst_margin_ns)
+        to->worst_margin_ns = from->worst_margin_ns;
+    if (from->most_requests > to->most_requests)
+        to->most_requests = from->most_requests;
 }
 
 static void print_counts(const struct stats *stats)
@@ -156,6 +229,12 @@ static void print_counts(const struct stats *stats)
                  " winners fenced before the first read\n",
                  stats->runs, (double)stats->virtual_ns / 3.6e12, stats->events,
                  stats->takeovers, stats->zombies, stats->late_wins, stats->hasty);
+    (void)printf("%" PRIu64 " further rounds; %" PRIu64
+                 " schedules with troubles of machines: %" PRIu64 " terms and %" PRIu64
+                 " renewals lost by a failover, %" PRIu64
+                 " steps of a leader past its lease after its guest was paused\n",
+                 stats->rounds, stats->hosts, stats->lost_terms, stats->lost_renewals,
+                 stats->lag_zombies);
     if (stats->clusters > 0)
         print_cluster(stats);
     if (stats->worst_margin_ns != INT64_MAX)
@@ -179,6 +258,11 @@ static int uncovered(const struct stats *stats)
         if (stats->reasons[i] == 0)
             missing += printf("nobody was fenced for %s\n",
                               fence_reason_name((enum fence_reason)i)) > 0;
+    for (int i = 0; i < FAULT_COUNT; i++)
+        if (stats->faults[i] == 0)
+            missing += printf("fault %s never began\n", fault_name((enum fault_kind)i)) > 0;
+    if (stats->lost_terms == 0 || stats->lost_renewals == 0)
+        missing += printf("no failover lost anything\n") > 0;
     for (int i = 0; i < TROUBLE_COUNT; i++)
         if (stats->troubles[i] == 0)
             missing +=
@@ -189,36 +273,104 @@ static int uncovered(const struct stats *stats)
     return missing;
 }
 
-static int run_many(const struct options *options, struct stats *stats)
+// What one process of several found.
+struct part {
+    struct stats stats;
+    uint64_t failed;
+    uint64_t seeds[REPORTS_MAX]; // the first ones that failed
+    char why[REPORTS_MAX][256];
+};
+
+static void run_part(const struct options *options, uint64_t first, struct part *part)
 {
-    int failed = 0;
     char why[256];
 
-    for (uint64_t i = 0; i < options->count; i++) {
-        struct run run = {.seed = options->seed + i, .plant = options->plant};
-        run.ttl_ns = ttl_of(options, run.seed);
-        run.has_cluster = has_cluster(options, run.seed);
-        if (!run_one(&run, stats, why))
+    for (uint64_t i = first; i < options->count; i += options->jobs) {
+        struct run run = run_of(options, options->seed + i);
+        if (!run_one(&run, &part->stats, why))
             continue;
-        failed++;
-        if (failed <= 3)
-            report(&run, why);
-        else
+        if (part->failed < REPORTS_MAX) {
+            part->seeds[part->failed] = run.seed;
+            memcpy(part->why[part->failed], why, sizeof(why));
+        } else {
             (void)printf("seed %" PRIu64 " ttl %" PRId64 "s: %s\n", run.seed, run.ttl_ns / S,
                          why);
+        }
+        part->failed++;
     }
+}
+
+static void report_part(const struct options *options, const struct part *part)
+{
+    for (uint64_t i = 0; i < part->failed && i < REPORTS_MAX; i++) {
+        struct stats unused = {0};
+        char why[256];
+        struct run run = run_of(options, part->seeds[i]);
+        (void)run_one(&run, &unused, why); // for the number of its faults
+        report(&run, part->why[i]);
+    }
+}
+
+// Each job in a process of its own. Returns how many failed; one that dies counts.
+static int run_parts(const struct options *options, struct part *parts)
+{
+    pid_t pids[JOBS_MAX] = {0};
+    int failed = 0;
+
+    (void)fflush(stdout);
+    for (uint64_t i = 0; i < options->jobs; i++) {
+        pids[i] = fork();
+        if (pids[i] < 0)
+            abort();
+        if (pids[i] == 0) {
+            run_part(options, i, &parts[i]);
+            exit(0); // NOLINT(concurrency-mt-unsafe): of one thread
+        }
+    }
+    for (uint64_t i = 0; i < options->jobs; i++) {
+        int status = 0;
+        if (waitpid(pids[i], &status, 0) == pids[i] && status == 0)
+            continue;
+        (void)printf("job %" PRIu64 " ended with wait status %d\n", i, status);
+        failed++;
+    }
+    return failed;
+}
+
+static int run_many(const struct options *options, struct stats *stats)
+{
+    size_t bytes = sizeof(struct part) * (size_t)options->jobs;
+    struct part *parts =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int failed = 0;
+
+    if (parts == MAP_FAILED)
+        abort();
+    for (uint64_t i = 0; i < options->jobs; i++)
+        parts[i].stats.worst_margin_ns = INT64_MAX;
+    if (options->jobs == 1)
+        run_part(options, 0, parts);
+    else
+        failed += run_parts(options, parts);
+    for (uint64_t i = 0; i < options->jobs; i++) {
+        report_part(options, &parts[i]);
+        failed += (int)parts[i].failed;
+        stats_add(stats, &parts[i].stats);
+    }
+    (void)munmap(parts, bytes);
     return failed;
 }
 
 static int show_one(const struct options *options, struct stats *stats)
 {
-    struct run run = {.seed = options->seed, .plant = options->plant, .verbose = true};
+    struct run run = run_of(options, options->seed);
     char why[256];
     bool failed = false;
 
+    run.verbose = true;
     run.calm = options->calm_hours > 0;
-    run.has_cluster = !run.calm && has_cluster(options, run.seed);
-    run.ttl_ns = ttl_of(options, run.seed);
+    if (run.calm)
+        run.has_cluster = run.has_hosts = false;
     run.trace = calloc(1, TRACE_BYTES);
     if (!run.trace)
         abort();
@@ -247,8 +399,30 @@ static bool take_number(const char **at, uint64_t *ret)
     return true;
 }
 
-// Lines of "SEED TTL_SECONDS [k8s]", # begins a comment: schedules that once broke something,
-// those with "k8s" in a world that has Kubernetes.
+// The words behind a seed, up to the first that is none: the rest says what it once broke.
+static void take_words(const char *at, struct run *ret)
+{
+    static const char *const words[] = {"k8s", "hosts", "10m"};
+    bool *flags[] = {&ret->has_cluster, &ret->has_hosts, NULL};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]);) {
+        size_t length = strlen(words[i]);
+        at += strspn(at, " \t");
+        if (strncmp(at, words[i], length) != 0 || !strchr(" \t\n", at[length])) {
+            i++;
+            continue;
+        }
+        at += length;
+        if (flags[i])
+            *flags[i] = true;
+        else
+            ret->minutes = 10;
+        i = 0;
+    }
+}
+
+// Lines of "SEED TTL_SECONDS [k8s] [hosts] [10m]", # begins a comment: schedules that once
+// broke something, in a world with Kubernetes, with the troubles of machines, of ten minutes.
 static int replay(const char *path, struct stats *stats, int *ret_count)
 {
     FILE *file = fopen(path, "re");
@@ -267,7 +441,7 @@ static int replay(const char *path, struct stats *stats, int *ret_count)
         if (!take_number(&at, &run.seed) || !take_number(&at, &ttl_s))
             continue;
         run.ttl_ns = (int64_t)ttl_s * S;
-        run.has_cluster = strncmp(at + strspn(at, " \t"), "k8s", 3) == 0;
+        take_words(at, &run);
         (*ret_count)++;
         if (!run_one(&run, stats, why))
             continue;
@@ -284,12 +458,14 @@ static int run_calm(const struct options *options)
 {
     struct stats stats = {.worst_margin_ns = INT64_MAX};
     uint64_t wanted_ns = options->calm_hours * 3600 * (uint64_t)S;
-    struct run run = {.seed = options->seed, .calm = true};
     char why[256] = "";
     int failed = 0;
 
-    for (; (uint64_t)stats.virtual_ns < wanted_ns; run.seed++) {
-        run.ttl_ns = ttl_of(options, run.seed);
+    for (uint64_t seed = options->seed; (uint64_t)stats.virtual_ns < wanted_ns; seed++) {
+        struct run run = run_of(options, seed);
+        run.calm = true;
+        run.has_cluster = run.has_hosts = false;
+        run.minutes = 0;
         if (!run_one(&run, &stats, why))
             continue;
         failed++;
@@ -305,25 +481,42 @@ static int run_calm(const struct options *options)
     return failed;
 }
 
+// Is it found, and does the shrunk schedule still break the same promise?
+static bool find_plant(const struct options *options, enum plant plant, uint64_t *seed)
+{
+    struct options planted = *options;
+    struct stats unused = {0};
+    char why[256] = "", text[256] = "";
+    int tries = 0;
+    int before = 0;
+    bool found = false;
+    struct run run = {0};
+
+    planted.plant = plant;
+    for (; tries < PLANT_TRIES && !found; tries++, ++*seed) {
+        run = run_of(&planted, *seed);
+        found = run_one(&run, &unused, why) && plant_breaks(plant, why);
+    }
+    before = run.fault_count;
+    if (found) {
+        int left = shrink_run(&run, why, PLANT_SHRINKS);
+        found = left <= before && run_one(&run, &unused, text) && shrink_is_same(why, text);
+        (void)printf("%-18s %s after %3d schedules, %d fault%s left  %s\n", plant_name(plant),
+                     found ? "found " : "MISSED", tries, left, left == 1 ? "" : "s", why);
+        return found;
+    }
+    (void)printf("%-18s MISSED after %3d schedules  %s\n", plant_name(plant), tries, why);
+    return false;
+}
+
 // Each planted fault must be found.
 static int run_plants(const struct options *options)
 {
     int missed = 0;
 
     for (int plant = 1; plant < PLANT_COUNT; plant++) {
-        struct stats unused = {0};
-        struct run run = {.seed = options->seed, .plant = (enum plant)plant};
-        char why[256] = "";
-        int tries = 0;
-        bool found = false;
-        run.has_cluster = plant_needs_cluster(run.plant);
-        for (; tries < PLANT_TRIES && !found; tries++, run.seed++) {
-            run.ttl_ns = ttl_of(options, run.seed);
-            found = run_one(&run, &unused, why) && plant_breaks(run.plant, why);
-        }
-        missed += !found;
-        (void)printf("%-18s %s after %3d schedules  %s\n", plant_name(run.plant),
-                     found ? "found " : "MISSED", tries, why);
+        uint64_t seed = options->seed;
+        missed += !find_plant(options, (enum plant)plant, &seed);
     }
     (void)printf("%d passed, %d failed\n", PLANT_COUNT - 1 - missed, missed);
     return missed;
@@ -355,11 +548,21 @@ static bool parse_number(const char *name, const char *text, uint64_t *ret)
 }
 
 static const struct option long_options[] = {
-    {"seed", required_argument, NULL, 's'},  {"count", required_argument, NULL, 'c'},
-    {"ttl", required_argument, NULL, 't'},   {"verbose", no_argument, NULL, 'v'},
-    {"plant", required_argument, NULL, 'p'}, {"plants", no_argument, NULL, 'P'},
-    {"seeds", required_argument, NULL, 'f'}, {"calm", required_argument, NULL, 'h'},
-    {"plain", no_argument, NULL, 'n'},       {0},
+    {"seed", required_argument, NULL, 's'},
+    {"count", required_argument, NULL, 'c'},
+    {"ttl", required_argument, NULL, 't'},
+    {"verbose", no_argument, NULL, 'v'},
+    {"plant", required_argument, NULL, 'p'},
+    {"plants", no_argument, NULL, 'P'},
+    {"seeds", required_argument, NULL, 'f'},
+    {"calm", required_argument, NULL, 'h'},
+    {"plain", no_argument, NULL, 'n'},
+    {"k8s", no_argument, NULL, 'k'},
+    {"hosts", no_argument, NULL, 'o'},
+    {"minutes", required_argument, NULL, 'm'},
+    {"jobs", required_argument, NULL, 'j'},
+    {"keep", required_argument, NULL, 'K'},
+    {0},
 };
 
 static bool parse_options(int argc, char **argv, struct options *options)
@@ -378,6 +581,11 @@ static bool parse_options(int argc, char **argv, struct options *options)
         case 'p': good = parse_plant(optarg, &options->plant); break;
         case 'P': options->plants = true; break;
         case 'n': options->plain = true; break;
+        case 'k': options->with_cluster = true; break;
+        case 'o': options->with_hosts = true; break;
+        case 'm': good = parse_number("--minutes", optarg, &options->minutes); break;
+        case 'j': good = parse_number("--jobs", optarg, &options->jobs); break;
+        case 'K': good = muted_keep(&options->muted, optarg); break;
         case 'f': options->seeds = optarg; break;
         case 'h': good = parse_number("--calm", optarg, &options->calm_hours); break;
         default: good = false; break;
@@ -385,6 +593,10 @@ static bool parse_options(int argc, char **argv, struct options *options)
     }
     if (options->ttl_ns != 0 && (options->ttl_ns < 5 * S || options->ttl_ns > 60 * S)) {
         (void)fprintf(stderr, "--ttl must be from 5s to 60s\n");
+        return false;
+    }
+    if (options->jobs < 1 || options->jobs > JOBS_MAX || options->minutes > 60) {
+        (void)fprintf(stderr, "--jobs must be from 1 to %d, --minutes up to 60\n", JOBS_MAX);
         return false;
     }
     if (err.msg[0])
@@ -402,27 +614,47 @@ static int run_schedules(const struct options *options)
         failed += replay(options->seeds, &stats, &replayed);
     failed += run_many(options, &stats);
     print_counts(&stats);
-    if (options->count >= COVERAGE_COUNT && options->plant == PLANT_NONE && !options->plain)
+    if (options->count >= COVERAGE_COUNT && options->plant == PLANT_NONE && !options->plain &&
+        !options->with_cluster && !options->with_hosts)
         failed += uncovered(&stats);
     (void)printf("%" PRIu64 " passed, %d failed\n",
                  options->count + (uint64_t)replayed - (uint64_t)failed, failed);
     return failed;
 }
 
+// What a test run sets for all simulations. False: it is no number.
+static bool take_environment(struct options *options)
+{
+    const struct {
+        const char *name;
+        uint64_t *number;
+    } variables[] = {{"METAFENCE_SIM_SCHEDULES", &options->count},
+                     {"METAFENCE_SIM_MINUTES", &options->minutes},
+                     {"METAFENCE_SIM_JOBS", &options->jobs}};
+    bool good = true;
+
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        const char *text = getenv(variables[i].name); // NOLINT(concurrency-mt-unsafe)
+        if (text)
+            good &= parse_number(variables[i].name, text, variables[i].number);
+    }
+    return good;
+}
+
 int main(int argc, char **argv)
 {
-    const char *schedules = getenv("METAFENCE_SIM_SCHEDULES"); // NOLINT(concurrency-mt-unsafe)
-    struct options options = {.seed = 1, .count = 5000};
+    struct options options = {.seed = 1, .count = 5000, .jobs = 1};
     struct stats stats = {.worst_margin_ns = INT64_MAX};
 
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
-    if (schedules && !parse_number("METAFENCE_SIM_SCHEDULES", schedules, &options.count))
+    if (!take_environment(&options))
         return 2;
     if (!parse_options(argc, argv, &options)) {
-        (void)fprintf(stderr,
-                      "usage: simulate [--seed N] [--count N] [--ttl 5s|30s] [--verbose] "
-                      "[--seeds FILE] [--plant NAME] [--plants] [--calm HOURS] "
-                      "[--plain]\n");
+        (void)fprintf(
+            stderr,
+            "usage: simulate [--seed N] [--count N] [--ttl 5s|30s] [--verbose] "
+            "[--seeds FILE] [--plant NAME] [--plants] [--calm HOURS] "
+            "[--plain] [--k8s] [--hosts] [--minutes N] [--jobs N] [--keep FAULT,...]\n");
         return 2;
     }
     if (options.plants)

@@ -8,6 +8,7 @@
 
 #include "agent/reconcile/converge.h"
 #include "agent/reconcile/verdict.h"
+#include "tests/sim/shrink.h"
 
 #define WK_MS NS_PER_MS
 #define WK_S  NS_PER_SEC
@@ -223,6 +224,8 @@ struct wk_stats {
 };
 
 struct wk_world {
+    struct muted muted; // faults that do not begin, by number
+    int fault_count;
     uint64_t seed;
     uint64_t rng;
     enum wk_plant plant;

@@ -92,6 +92,8 @@ static void begin_fault(struct wk_world *world)
     struct wk_meta *m = leader == WK_NONE ? NULL : &world->metas[leader];
     int64_t until = world->now + wk_between(world, 5 * WK_S, 90 * WK_S);
 
+    if (muted_has(&world->muted, world->fault_count++))
+        return;
     world->until[fault] = until;
     world->stats->faults[fault]++;
     wk_say(world, "FAULT %s until %.1f s", fault_names[fault], (double)until / 1e9);
@@ -235,20 +237,20 @@ static void step(struct wk_world *world)
     check_memory(world);
 }
 
-static bool run_one(uint64_t seed, int plant, void *stats, bool is_verbose,
-                    char why[DRIVER_WHY_SIZE])
+static bool run_one(struct driver_run *run, void *stats)
 {
     struct wk_world *world = calloc(1, sizeof(*world));
     bool failed = false;
 
     if (!world)
         abort();
-    world->seed = seed;
-    world->rng = seed * UINT64_C(0x2545f4914f6cdd1d);
-    world->plant = (enum wk_plant)plant;
-    world->is_verbose = is_verbose;
+    world->seed = run->seed;
+    world->rng = run->seed * UINT64_C(0x2545f4914f6cdd1d);
+    world->plant = (enum wk_plant)run->plant;
+    world->is_verbose = run->is_verbose;
+    world->muted = run->muted;
     world->stats = stats;
-    world->db.is_enforcing = plant == WK_PLANT_NO_CURE ? false : wk_chance(world, 70);
+    world->db.is_enforcing = run->plant == WK_PLANT_NO_CURE ? false : wk_chance(world, 70);
     world->db.holder = world->db.owner = world->db.owner_tag = world->db.taker = WK_NONE;
     wk_pods_begin(world);
     for (int i = 0; i < WK_METAS; i++)
@@ -259,7 +261,8 @@ static bool run_one(uint64_t seed, int plant, void *stats, bool is_verbose,
         check_end(world);
     world->stats->runs++;
     failed = world->failed;
-    memcpy(why, world->failure, sizeof(world->failure));
+    memcpy(run->why, world->failure, sizeof(world->failure));
+    run->fault_count = world->fault_count;
     for (int i = 0; i < WK_METAS; i++)
         free(world->agents[i].block);
     free(world);

@@ -97,6 +97,9 @@ static void test_methods_in_order(void **state)
 static void test_names(void **state)
 {
     (void)state;
+    assert_string_equal(fence_method_word(FENCE_METHOD_NONE), "exit");
+    assert_string_equal(fence_method_word(KUBELET), "kubelet");
+    assert_string_equal(fence_method_word((enum fence_method)99), "exit");
     assert_string_equal(fence_method_name(FENCE_METHOD_NONE), "None");
     assert_string_equal(fence_method_name(PERMIT), "Permit");
     assert_string_equal(fence_method_name(PIDFD), "Pidfd");

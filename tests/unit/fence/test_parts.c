@@ -304,6 +304,48 @@ static void test_log_quote(void **state)
     assert_string_equal(fence_log_quote("", buf, sizeof(buf)), "\"\"");
 }
 
+// To a pipe: no line is cut in two, and one that finds no room is counted and told later.
+static void test_log_to_a_pipe(void **state)
+{
+    static char text[1 << 20];
+    char longest[5000];
+    int ends[2];
+    int before = dup(STDERR_FILENO);
+    ssize_t n = 0;
+    ssize_t whole = 0;
+
+    (void)state;
+    memset(longest, 'x', sizeof(longest));
+    longest[sizeof(longest) - 1] = '\0';
+    assert_int_equal(pipe(ends), 0);
+    assert_true(dup2(ends[1], STDERR_FILENO) >= 0);
+    fence_log_init();
+    fence_log(FENCE_LOG_INFO, "long", "a=%s", longest);
+    n = read(ends[0], text, sizeof(text));
+    whole = n;
+    assert_true(n > 2000 && n <= 2048);
+    assert_int_equal(text[n - 1], '\n');
+    assert_non_null(strstr(text, "level=info msg=\"long\" a=xxx"));
+    for (int i = 0; i < 100; i++) // more than it holds
+        fence_log(FENCE_LOG_WARN, "many", "a=%s", longest);
+    n = read(ends[0], text, sizeof(text) - 1);
+    assert_true(n > 0 && n % whole == 0);
+    fence_log(FENCE_LOG_ERROR, "last", "i=%d", 1);
+    n = read(ends[0], text, sizeof(text) - 1);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_non_null(strstr(text, "level=error msg=\"last\" dropped="));
+    assert_non_null(strstr(text, " i=1\n"));
+    fence_log(FENCE_LOG_INFO, "after", "i=%d", 2);
+    n = read(ends[0], text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    assert_null(strstr(text, "dropped="));
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    (void)close(before);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_proc_stat),
     cmocka_unit_test(test_state_file),
@@ -312,6 +354,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_probes),
     cmocka_unit_test(test_options),
     cmocka_unit_test(test_log_quote),
+    cmocka_unit_test(test_log_to_a_pipe),
 };
 
 int main(void)
