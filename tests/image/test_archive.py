@@ -67,7 +67,7 @@ def test_a_damaged_archive_is_refused(archive: Path, tmp_path: Path) -> None:
     damaged.write_bytes(content)
     with pytest.raises(AssertionError):
         Layout(damaged)
-    with pytest.raises(AssertionError, match="digest"):
+    with pytest.raises(AssertionError, match="Digest did not match"):
         skopeo("copy", f"oci-archive:{damaged}", f"dir:{tmp_path / 'copy'}")
 
 
@@ -159,16 +159,15 @@ def test_licences_and_versions(layout: Layout) -> None:
     assert "Apache License" in layout.read(DOC + "LICENSE")
 
 
-def test_authorities_are_debian_s_own(layout: Layout) -> None:
-    """None that this machine's owner has added."""
-    bundle = layout.read("/etc/ssl/certs/ca-certificates.crt")
-    listed = subprocess.run(
-        ["dpkg-query", "-L", "ca-certificates"], capture_output=True, text=True, check=True
-    )
-    files = [Path(line) for line in listed.stdout.splitlines() if line.endswith(".crt")]
-    found = set(re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", bundle, re.DOTALL))
-    assert found == {file.read_text().strip() for file in files}
-    assert len(found) > 100
+def test_authorities_are_debian_s_own(layout: Layout, root: Path) -> None:
+    """None that this machine's owner has added; all can be read."""
+    bundle = "etc/ssl/certs/ca-certificates.crt"
+    files = sorted(Path("/usr/share/ca-certificates/mozilla").glob("*.crt"))
+    assert layout.read(bundle) == "".join(file.read_text().strip() + "\n" for file in files)
+    argv = ["openssl", "storeutl", "-noout", "-certs", root / bundle]
+    said = subprocess.run(argv, capture_output=True, text=True)
+    assert said.returncode == 0 and f"Total found: {len(files)}" in said.stdout, said
+    assert len(files) > 100
 
 
 @pytest.mark.parametrize("program", sorted(PROGRAMS))
@@ -193,7 +192,7 @@ def test_same_bytes_from_another_folder(archive: Path, layout: Layout) -> None:
     what has changed is compiled again."""
     place = archive.parent / "again" / "elsewhere"
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=REPO, capture_output=True, check=True,
     ).stdout.decode()  # fmt: skip
     names = [name for name in listed.split("\0") if (REPO / name).is_file()]

@@ -2,6 +2,7 @@
 """The image's programs from its own root, read-only, as user 65532: names, TLS and what libpq takes from its
 environment work there as they do with Debian's libraries."""
 
+import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -16,7 +17,7 @@ from secure import Authority, switch_tls_on
 
 CONFIG = "/etc/metafence/agent.yaml"
 HERE = Path(__file__).resolve().parent
-BESIDE_A_NAMESERVER: list[str | Path] = ["unshare", "--net", HERE / "with-nameserver"]
+BESIDE_A_NAMESERVER: list[str | Path] = ["unshare", "--net", sys.executable, HERE / "with-nameserver"]
 
 
 @pytest.fixture
@@ -50,12 +51,11 @@ def test_config(container: Container) -> None:
 
 
 def test_nothing_can_be_written_to(container: Container) -> None:
-    """That these tests have the root that they speak of."""
-    text = (container.root / write_config(container).lstrip("/")).read_text()
-    config = container.write(CONFIG, text + "control: {socket: /agent.sock}\nkubernetes: {enabled: 'off'}\n")
-    done = container.metafence("agent", "--config", config)
-    assert done.returncode == 1
-    assert "Read-only file system" in done.stderr, done.stderr
+    """That these tests have the root that they speak of, and its folder."""
+    words = ("--state=/state", "--pod-uid=12345678-1234", "--", METAFENCE, "version")
+    for place, wanted in (("", "EROFS"), (container.folder, "")):
+        argv = container.argv("/usr/bin/metafence-run", f"--socket={place}/fence.sock", *words)
+        assert wanted in container.run(argv).stderr
 
 
 class TestPostgres:
@@ -114,12 +114,10 @@ class TestPostgres:
         assert self.install(container, postgres, PGPASSFILE=named).returncode == 0
         container.write("/.pgpass", line, mode=0o600)
         assert self.install(container, postgres).returncode == 0
-        service = container.write(
-            "/etc/metafence/service", "[here]\nsslcert=/nowhere.crt\nsslkey=/nowhere.key\n"
-        )
+        service = container.write("/etc/metafence/service", "[here]\ntarget_session_attrs=standby\n")
         refused = self.install(container, postgres, PGSERVICEFILE=service, PGSERVICE="here")
         assert refused.returncode == 1
-        assert "/nowhere.crt" in refused.stderr, refused.stderr
+        assert "not in hot standby mode" in refused.stderr, refused.stderr
 
 
 @pytest.mark.parametrize("name", [NAME, "unknown.test"])
