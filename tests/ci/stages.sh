@@ -506,7 +506,7 @@ in_cluster_tests()
         }
         as_root=(sudo)
     fi
-    "${as_root[@]}" env METAFENCE_CACHE="$CACHE" METAFENCE_BIN_DIR="$PWD/build/gcc" METASIM="$PWD/build/metasim" \
+    "${as_root[@]}" env METAFENCE_CACHE="$CACHE" METAFENCE_BIN_DIR="${METAFENCE_BIN_DIR:-$PWD/build/gcc}" METASIM="$PWD/build/metasim" \
         PYTHONDONTWRITEBYTECODE=1 PATH="$PATH" "$@"
 }
 
