@@ -442,22 +442,15 @@ stage_build_image()
     METAFENCE_CACHE=$CACHE JOBS=$JOBS image/build build/image
 }
 
-# As root, since containers are made by hand; then the scenarios of the fast tier with the image's programs.
+# As root, since containers are made by hand.
 stage_image()
 {
-    local options=() status=0 passed failed more_passed=0 more_failed=0
-    local log=$RESULTS/image.xml smoke=$RESULTS/image-smoke.xml
+    local options=() status=0 log=$RESULTS/image.xml
     has_image_test || return 0
     [ -n "$FILTER" ] && options+=(-k "$FILTER")
-    rm -f "$log" "$smoke"
-    in_cluster_tests "$(venv_python)" -m pytest tests/image -q --junitxml="$log" "${options[@]}" || status=$?
-    read -r passed failed <<< "$(tests/ci/count junit "$log")"
-    if [ -z "$FILTER" ]; then
-        METAFENCE_CACHE=$CACHE METAFENCE_BIN_DIR=$PWD/build/image/root/usr/bin METASIM=$PWD/build/metasim \
-            "$(venv_python)" -m pytest tests/e2e -q -n $((3 * JOBS)) -m smoke --junitxml="$smoke" || status=$?
-        read -r more_passed more_failed <<< "$(tests/ci/count junit "$smoke")"
-    fi
-    echo "$((passed + more_passed)) $((failed + more_failed))" > "$COUNTS"
+    rm -f "$log"
+    in_cluster_tests "$(venv_python)" -m pytest tests/image -q -n "$JOBS" --junitxml="$log" "${options[@]}" || status=$?
+    tests/ci/count junit "$log" > "$COUNTS"
     return "$status"
 }
 
