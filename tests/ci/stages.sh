@@ -449,7 +449,8 @@ stage_image()
     has_image_test || return 0
     [ -n "$FILTER" ] && options+=(-k "$FILTER")
     rm -f "$log"
-    in_cluster_tests "$(venv_python)" -m pytest tests/image -q -n "$JOBS" --junitxml="$log" "${options[@]}" || status=$?
+    in_cluster_tests "$(venv_python)" -m pytest tests/image -q -n "$JOBS" --junitxml="$log" \
+        "${options[@]}" || status=$?
     tests/ci/count junit "$log" > "$COUNTS"
     return "$status"
 }
@@ -499,8 +500,8 @@ in_cluster_tests()
         }
         as_root=(sudo)
     fi
-    "${as_root[@]}" env METAFENCE_CACHE="$CACHE" METAFENCE_BIN_DIR="${METAFENCE_BIN_DIR:-$PWD/build/gcc}" METASIM="$PWD/build/metasim" \
-        PYTHONDONTWRITEBYTECODE=1 PATH="$PATH" "$@"
+    "${as_root[@]}" env METAFENCE_CACHE="$CACHE" METASIM="$PWD/build/metasim" \
+        METAFENCE_BIN_DIR="${METAFENCE_BIN_DIR:-$PWD/build/gcc}" PYTHONDONTWRITEBYTECODE=1 PATH="$PATH" "$@"
 }
 
 # kubelab COMMAND...: ./dev cluster, with the caller's terminal.

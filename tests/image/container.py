@@ -41,4 +41,4 @@ class Container:
     def run(self, argv: list[str | Path], **env: str) -> "subprocess.CompletedProcess[str]":
         """With that environment, and the path on which `contain` finds its tools."""
         full = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **env}
-        return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=full)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=120, env=full)

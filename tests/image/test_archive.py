@@ -187,6 +187,7 @@ def test_no_path_of_this_machine_is_in_it(root: Path) -> None:
             assert bytes(path) not in content, (file, path)
 
 
+@pytest.mark.timeout(900)
 def test_same_bytes_from_another_folder(archive: Path, layout: Layout) -> None:
     """Another tree in another place, another umask, time zone and language. The copy is kept, so that only
     what has changed is compiled again."""
@@ -216,7 +217,7 @@ def test_same_bytes_from_another_folder(archive: Path, layout: Layout) -> None:
     out = archive.parent / "again" / "out" / "of" / "tree"
     done = subprocess.run(
         ["sh", "-c", 'umask 077; exec "$0" "$@"', place / "image" / "build", out],
-        env=env, capture_output=True, text=True, timeout=900,
+        env=env, capture_output=True, text=True, timeout=880,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     again = out / "metafence.oci.tar"
