@@ -32,6 +32,8 @@ declare -A STAGE_SAYS=(
     [coverage]="what unit tests and simulation execute of agent/core and fence"
     [model]="SPIN models"
     [metasim]="the stand-in for RisingWave's meta: its own tests"
+    [build_image]="the container image; the first time its libraries are built"
+    [image]="the container image: its archive, and its programs from its own root"
     [e2e]="end to end: real processes, real Postgres"
     [build_cluster]="the programs of a real Kubernetes; the first time takes minutes"
     [charts]="the charts, by real helm"
@@ -42,13 +44,19 @@ declare -A STAGE_SAYS=(
 
 # --- setup ---
 
-APT_PACKAGES=(
-    gcc libc6-dev meson ninja-build pkg-config git
-    clang-14 clang-format-14 clang-tidy-14 clang-tools-14 libclang-rt-14-dev cppcheck shellcheck
-    libevent-dev libcurl4-openssl-dev libpq-dev libssl-dev libcjson-dev libyaml-dev libcmocka-dev
+# What image/build needs; image/Containerfile names them too.
+IMAGE_PACKAGES=(
+    gcc libc6-dev meson ninja-build pkg-config dpkg-dev
+    libevent-dev libcurl4-openssl-dev libpq-dev libssl-dev libcjson-dev libyaml-dev
     libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
-    postgresql-15 pgbouncer spin python3-venv
-    runc containernetworking-plugins nftables iproute2 conntrack openssl ca-certificates
+    ca-certificates
+)
+
+APT_PACKAGES=(
+    "${IMAGE_PACKAGES[@]}" git
+    clang-14 clang-format-14 clang-tidy-14 clang-tools-14 libclang-rt-14-dev cppcheck shellcheck
+    libcmocka-dev postgresql-15 pgbouncer spin python3-venv skopeo
+    runc containernetworking-plugins nftables iproute2 conntrack openssl
 )
 
 missing_packages()
@@ -225,13 +233,13 @@ c_files()
 shell_files()
 {
     echo dev .ci/run tests/ci/stages.sh
-    grep -rlE '^#!.*\b(bash|sh)$' --include='*' tests agent sql fence 2>/dev/null || true
+    grep -rlE '^#!.*\b(bash|sh)$' --include='*' tests agent sql fence image 2>/dev/null || true
 }
 
 python_files()
 {
-    find tests agent sql -name '*.py'
-    grep -rlE '^#!.*\bpython3$' tests sql agent 2>/dev/null || true
+    find tests agent sql image -name '*.py'
+    grep -rlE '^#!.*\bpython3$' tests sql agent image 2>/dev/null || true
 }
 
 check_format()
@@ -444,6 +452,32 @@ stage_model()
     return "$status"
 }
 
+# --- the container image ---
+
+has_image_test()
+{
+    [ -z "$FILTER" ] || "$(venv_python)" -m pytest tests/image -q --collect-only -k "$FILTER" > /dev/null 2>&1
+}
+
+stage_build_image()
+{
+    has_image_test || return 0
+    METAFENCE_CACHE=$CACHE JOBS=$JOBS image/build build/image
+}
+
+# As root, since containers are made by hand.
+stage_image()
+{
+    local options=() status=0 log=$RESULTS/image.xml
+    has_image_test || return 0
+    [ -n "$FILTER" ] && options+=(-k "$FILTER")
+    rm -f "$log"
+    in_cluster_tests "$(venv_python)" -m pytest tests/image -q -n "$JOBS" --junitxml="$log" \
+        "${options[@]}" || status=$?
+    tests/ci/count junit "$log" > "$COUNTS"
+    return "$status"
+}
+
 # --- metasim and end to end ---
 
 stage_metasim()
@@ -484,13 +518,13 @@ in_cluster_tests()
     local as_root=()
     if [ "$(id -u)" -ne 0 ]; then
         command -v sudo > /dev/null || {
-            echo "the cluster needs root: namespaces, control groups, mounts" >&2
+            echo "this needs root: namespaces, control groups, mounts" >&2
             return 1
         }
         as_root=(sudo)
     fi
-    "${as_root[@]}" env METAFENCE_CACHE="$CACHE" METAFENCE_BIN_DIR="$PWD/build/gcc" METASIM="$PWD/build/metasim" \
-        PYTHONDONTWRITEBYTECODE=1 PATH="$PATH" "$@"
+    "${as_root[@]}" env METAFENCE_CACHE="$CACHE" METASIM="$PWD/build/metasim" \
+        METAFENCE_BIN_DIR="${METAFENCE_BIN_DIR:-$PWD/build/gcc}" PYTHONDONTWRITEBYTECODE=1 PATH="$PATH" "$@"
 }
 
 # kubelab COMMAND...: ./dev cluster, with the caller's terminal.

@@ -12,11 +12,11 @@ NXDOMAIN = 3
 
 
 class Nameserver:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int = 0) -> None:
         self.mode = "answer"  # silent, servfail
         self.questions = 0
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind(("127.0.0.1", 0))
+        self._socket.bind(("127.0.0.1", port))
         self.resolv_conf = directory / "resolv.conf"
         port = self._socket.getsockname()[1]
         self.resolv_conf.write_text(f"nameserver 127.0.0.1:{port}\noptions timeout:1 attempts:2\n")

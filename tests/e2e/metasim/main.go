@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 
+	"metasim/internal/apiproxy"
 	"metasim/internal/compute"
 	"metasim/internal/meta"
 	"metasim/internal/proxy"
@@ -15,13 +16,14 @@ import (
 	"metasim/internal/witness"
 )
 
-const usage = `usage: metasim meta-node | compute-node | schema | members | call | pgproxy | witness install|check|sql  [flags]
+const usage = `usage: metasim meta-node | compute-node | schema | members | call | pgproxy | apiproxy | witness install|check|sql  [flags]
   meta-node   campaign, follow and lead as a RisingWave meta node does
   compute-node  register with the leading meta, heartbeat, obey its control stream
   schema      print the catalog's schema of a release, or bring a database up to it
   members     ask a meta who is a member and who leads
   call        one RPC to a leading meta or a compute node: workers, jobs, recoveries, actors
   pgproxy     TCP proxy in front of Postgres: stall, reset, old-dead, drop-new, cut, latency, loss
+  apiproxy    TLS and HTTP/2 before a plain API server
   witness     install the log of renewals in Postgres; check witness files for two leaders
 Each sub-command explains its flags with --help.`
 
@@ -44,6 +46,8 @@ func main() {
 		os.Exit(meta.CallMain(args))
 	case "pgproxy":
 		os.Exit(proxy.Main(args))
+	case "apiproxy":
+		os.Exit(apiproxy.Main(args))
 	case "witness":
 		os.Exit(witness.Main(args))
 	case "help", "-h", "--help":
