@@ -40,11 +40,9 @@ def versions() -> list[int]:
 
 def granted(grant: str) -> tuple[list[str], list[str]]:
     """Tables and functions, by their names without the schema, that grant.sql's text gives to an agent."""
-    select = re.search(r"GRANT SELECT ON (metafence\..*?)TO @ROLE@", grant, re.DOTALL)
-    execute = re.search(r"GRANT EXECUTE ON FUNCTION(.*?)TO @ROLE@", grant, re.DOTALL)
-    assert select and execute
-    functions = re.findall(r"metafence\.(\w+\([^)]*\))", execute[1])
-    return re.findall(r"metafence\.(\w+)", select[1]), functions
+    select = "".join(re.findall(r"GRANT SELECT ON (metafence\..*?)TO @ROLE@", grant, re.DOTALL))
+    execute = "".join(re.findall(r"GRANT EXECUTE ON FUNCTION(.*?)TO @ROLE@", grant, re.DOTALL))
+    return re.findall(r"metafence\.(\w+)", select), re.findall(r"metafence\.(\w+\([^)]*\))", execute)
 
 
 def columns(session: "psycopg.Connection[Any]", table: str) -> dict[str, str]:
