@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What agents use of schema metafence: pinned for each version of the schema in surface/VERSION.json, so that an
-agent of the version before goes on working when the schema is newer.
+"""What agents use of schema metafence: pinned for each version of the schema in surface/VERSION.json, so that
+an agent of the version before goes on working when the schema is newer.
 
-A file has the tables with their columns and the functions with their results that grant.sql gives to an agent of
-that version, and statements as an agent of that version was seen to send them, with the columns of their answers.
-Files of versions that were released are never changed by a run: `--write` adds to the file of the version of this
-tree, and takes nothing away."""
+A file has the tables with their columns and the functions with their results that grant.sql gives to an agent
+of that version, and statements as an agent of that version was seen to send them, with the columns of their
+answers. `--write` adds to the file of this tree's version and takes nothing away; it touches no other."""
 
 import json
 import re
@@ -81,7 +80,8 @@ def answer(session: "psycopg.Connection[Any]", statement: str) -> list[list[str]
 def sent(log: str, application: str) -> list[str]:
     """The statements of that application in a log of Postgres that has them all: each once, sorted."""
     line = re.compile(
-        rf"^\S+ \S+ \S+ \[\d+\] {re.escape(application)} LOG:  (?:statement|execute [^:]*): (.*)$", re.MULTILINE
+        rf"^\S+ \S+ \S+ \[\d+\] {re.escape(application)} LOG:  (?:statement|execute [^:]*): (.*)$",
+        re.MULTILINE,
     )
     return sorted(set(line.findall(log)))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness import Cluster, Lab, Pod
 from harness.postgres import PASSWORD, USER
-from kube import Open
+from kube import Kube, Open
 from pooler import Pooler
 from scenario import Make
 
@@ -251,16 +251,16 @@ def pod_spec(pod: Pod) -> dict[str, Any]:
 class Install:
     """A good one whose pods can be bent."""
 
-    def __init__(self, kube: Open) -> None:
-        self.made = kube(ttl=30, pods=2)
-        self.api = self.made.api
+    def __init__(self, made: Kube, start: Callable[[Cluster], Pod] = prepare) -> None:
+        self.made = made
+        self.api = made.api
         for n, pod in enumerate(self.made.pods):
             self.api.delete_pod(pod.name)
             pod.config["podName"] = f"meta-{n}"
             self.api.add_pod(f"meta-{n}", pod.uid)
         for n, pod in enumerate(self.made.pods):
             self.api.pods[f"meta-{n}"].body["spec"] = pod_spec(pod)
-        self.leader = prepare(self.made.cluster)
+        self.leader = start(made.cluster)
 
     def spec_plant(self, check: str, change: Callable[[dict[str, Any]], Any], n: int = 0) -> Plant:
         """`change` bends a fresh spec of pod n."""
@@ -287,7 +287,7 @@ def sidecar_of(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_names_what_is_wrong_on_kubernetes(kube: Open) -> None:
-    there = Install(kube)
+    there = Install(kube(ttl=30, pods=2))
     tcp = {"tcpSocket": {"port": 5690}}
 
     def as_ordinary_container(spec: dict[str, Any]) -> None:

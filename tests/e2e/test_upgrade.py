@@ -22,7 +22,7 @@ from workerpods import end_pod, pod_of, prepared
 GRANT = (REPO / "sql" / "grant.sql").read_text()
 NOW = surface.schema_version()
 AGENT = "metafence"  # postgres.applicationName
-# Where the agent's own sessions have their statements from; the rest is the command line's, of the new version.
+# Where the agent's own sessions have their statements from; the rest is the command line's.
 SOURCES = ["agent/pg/election.c", "agent/workers/store.c"]
 QUIET_S = 3.0  # a kill that should not be would come within a lease
 
@@ -87,15 +87,17 @@ def test_a_change_is_found(cluster: Make) -> None:
     with made.postgres.connect() as session:
         session.execute("ALTER TABLE metafence.death RENAME COLUMN method TO how")
         session.execute("DROP FUNCTION metafence.end_sessions(text)")
-        session.execute("CREATE FUNCTION metafence.end_sessions(text, int) RETURNS int LANGUAGE sql AS 'SELECT 1'")
+        session.execute(
+            "CREATE FUNCTION metafence.end_sessions(text, int) RETURNS int LANGUAGE sql AS 'SELECT 1'"
+        )
         found = "\n".join(surface.differences(was, session))
     assert "column death.method" in found and "function end_sessions(text)" in found, found
     assert re.search(r"SELECT metafence.end_sessions\(\$1\): .*does not exist", found), found
 
 
 def _a_day_in_the_life(kube: Open) -> str:
-    """Leading, reconciling a row by a call and one by a tombstone, a fence, a proven death: what the agents send to
-    Postgres for it."""
+    """Leading, reconciling a row by a call and one by a tombstone, a fence, a proven death: what the agents
+    send to Postgres for it."""
     hosts = ["10.9.8.1", "10.9.8.2"]
     k, _ = prepared(kube, hosts, pods=2, ttl=30)
     k.cluster.postgres.sql("ALTER SYSTEM SET log_statement = 'all'")
@@ -194,8 +196,8 @@ CREATE FUNCTION metafence.of_the_next_version(text) RETURNS text LANGUAGE sql AS
 
 
 def test_an_agent_behind_its_schema(cluster: Make) -> None:
-    """As after a rollback of the image alone: all works, doctor says what to do, and the older program refuses to
-    install over the newer schema."""
+    """As after a rollback of the image alone: all works, doctor says what to do, and the older program
+    refuses to install over the newer schema."""
     made = cluster(ttl=30, pods=2)
     install(made)
     made.postgres.sql(NEWER.format(version=NOW + 1))
@@ -212,8 +214,8 @@ def test_an_agent_behind_its_schema(cluster: Make) -> None:
 
 
 def test_a_rolling_restart(cluster: Make) -> None:
-    """As a StatefulSet replaces its pods, the last first: a follower's end is nobody's business, a leader that is
-    asked to end resigns, and its lease is never over before the next one leads. Nothing is fenced for it."""
+    """As a StatefulSet replaces its pods, the last first: a follower's end is nobody's business, a leader that
+    is asked to end resigns, and its lease is never over before the next one leads. Nothing is fenced for it."""
     made = cluster(ttl=30, pods=3)
     made.start()
     changes = 0
