@@ -125,7 +125,8 @@ def _draw(panel: Panel, at: tuple[int, int], end: float, step: float, moments: d
     for value in (low, (low + high) / 2, high):
         parts.append(
             f'<line x1="{LEFT}" x2="{LEFT + plot_w}" y1="{y(value):.1f}" y2="{y(value):.1f}"'
-            f' stroke="#e5e7eb"/><text x="{LEFT - 6}" y="{y(value) + 4:.1f}" font-size="10" text-anchor="end" fill="{GREY}">'
+            ' stroke="#e5e7eb"/>'
+            f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" font-size="10" text-anchor="end" fill="{GREY}">'
             f"{_label(value)}</text>"
         )
     for name, when in moments.items():

@@ -27,7 +27,7 @@ from harness.postgres import PASSWORD
 from kube import Open
 from promserver import NAMESPACE, Prometheus
 from test_doctor import GOOD_TOML, Install
-from workerpods import end_pod, pod_of, prepared
+from workerpods import end_pod, pod_of, prepared, wait_judged
 
 SCREENS = REPO / "docs" / "screens"
 DASHBOARD = json.loads((REPO / "charts" / "metafence" / "files" / "dashboard.json").read_text())
@@ -116,6 +116,7 @@ class Story:
         ]
         self.show("status", leader, "status", *self.socket(leader))
         self.show("doctor", leader, "doctor", *config)
+        wait_judged(leader)  # a pod that was never seen is no evidence
         self.moment("a worker's pod ends")
         end_pod(self.made.api, pod_of(WORKER))
         row = "SELECT count(*) FROM worker"

@@ -17,7 +17,7 @@ from harness.paths import REPO
 from harness.postgres import PASSWORD, USER
 from kube import Open, supersede
 from scenario import Make
-from workerpods import end_pod, pod_of, prepared
+from workerpods import end_pod, pod_of, prepared, wait_judged
 
 GRANT = (REPO / "sql" / "grant.sql").read_text()
 NOW = surface.schema_version()
@@ -103,6 +103,7 @@ def _a_day_in_the_life(kube: Open) -> str:
     k.cluster.postgres.sql("ALTER SYSTEM SET log_statement = 'all'")
     k.cluster.postgres.sql("SELECT pg_reload_conf()")
     leader = k.cluster.start()
+    wait_judged(leader)  # pods that it has never seen are no evidence
     end_pod(k.api, pod_of(hosts[0]))
     gone = "SELECT count(*) FROM worker WHERE host = %s"
     wait_for("the row is gone", lambda: k.cluster.postgres.sql(gone, hosts[0]) == [(0,)], 90)
@@ -214,8 +215,8 @@ def test_an_agent_behind_its_schema(cluster: Make) -> None:
 
 
 def test_a_rolling_restart(cluster: Make) -> None:
-    """As a StatefulSet replaces its pods, the last first: a follower's end is nobody's business, a leader that
-    is asked to end resigns, and its lease is never over before the next one leads. Nothing is fenced for it."""
+    """As a StatefulSet replaces its pods, the last first: a follower's end is nobody's business, a leader
+    that is asked to end resigns, and the next one leads at once. Nothing is fenced for it."""
     made = cluster(ttl=30, pods=3)
     made.start()
     changes = 0
