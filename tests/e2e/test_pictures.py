@@ -31,7 +31,7 @@ from workerpods import end_pod, pod_of, prepared, wait_judged
 
 SCREENS = REPO / "docs" / "screens"
 DASHBOARD = json.loads((REPO / "charts" / "metafence" / "files" / "dashboard.json").read_text())
-WORKER = "10.42.0.21"
+WORKERS = ["10.42.0.21", "10.42.0.22", "10.42.0.23"]
 STEP_S = 1
 RATE = "15s"  # Grafana takes four scrapes at least
 TITLE = "The dashboard while the leader's link to Postgres is cut (lease 30 s)"
@@ -64,7 +64,7 @@ class Story:
     """One run, and what it showed."""
 
     def __init__(self, kube: Open, lab: Lab) -> None:
-        made, _ = prepared(kube, [WORKER], pods=3, ttl=30)
+        made, _ = prepared(kube, WORKERS, pods=3, ttl=30)
         self.lab, self.made = lab, made
         self.names: list[tuple[str, str]] = []
         self.install = Install(made, start=self._start)
@@ -118,9 +118,9 @@ class Story:
         self.show("doctor", leader, "doctor", *config)
         wait_judged(leader)  # a pod that was never seen is no evidence
         self.moment("a worker's pod ends")
-        end_pod(self.made.api, pod_of(WORKER))
+        end_pod(self.made.api, pod_of(WORKERS[0]))
         row = "SELECT count(*) FROM worker"
-        wait_for("its row is removed", lambda: cluster.postgres.sql(row) == [(0,)], 90)
+        wait_for("its row is removed", lambda: cluster.postgres.sql(row) == [(len(WORKERS) - 1,)], 90)
         assert leader.cli("pause", "--for", "10m", "--reason", "switch is replaced").returncode == 0
         paused = 'metafence_not_covered{reason="Paused"} == 1'
         wait_for("the pause is scraped", lambda: self.prometheus.holds(paused), 30)

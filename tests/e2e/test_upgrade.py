@@ -98,7 +98,7 @@ def test_a_change_is_found(cluster: Make) -> None:
 def _a_day_in_the_life(kube: Open) -> str:
     """Leading, reconciling a row by a call and one by a tombstone, a fence, a proven death: what the agents
     send to Postgres for it."""
-    hosts = ["10.9.8.1", "10.9.8.2"]
+    hosts = ["10.9.8.1", "10.9.8.2", "10.9.8.3"]
     k, _ = prepared(kube, hosts, pods=2, ttl=30)
     k.cluster.postgres.sql("ALTER SYSTEM SET log_statement = 'all'")
     k.cluster.postgres.sql("SELECT pg_reload_conf()")
