@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README.md as a new user without Kubernetes reads it: its blocks run as they stand there, on a real Postgres, with
-metasim as the RisingWave that they start; then each command of its table. tests/e2e/cluster/test_readme.py does
-the same for a cluster."""
+"""README.md as a new user without Kubernetes reads it: its blocks run as they stand there, on a real Postgres,
+with metasim as the RisingWave that they start; then each command of its table. tests/e2e/cluster/test_readme.py
+does the same for a cluster."""
 
 import re
 import shlex
