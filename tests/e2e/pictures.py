@@ -89,10 +89,42 @@ def _label(value: float) -> str:
     return "0" if value == 0 else f"{value:.2g}" if abs(value) < 10 else f"{value:.0f}"
 
 
-def _paths(
+def _round(value: float) -> float:
+    """Up to a number that reads well; value >= 0."""
+    if value <= 0:
+        return 0.0
+    scale = 10.0 ** math.floor(math.log10(value))
+    return next(step * scale for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * scale >= value * 0.999)
+
+
+def _lanes(panel: Panel, x: Callable[[float], float], step: float) -> list[str]:
+    """States: a lane for each series, which is there while the state is."""
+    parts = []
+    high = PANEL_H / len(panel.series)
+    for n, points in enumerate(panel.series.values()):
+        for path in _spells(points, step):
+            left, right = x(path[0]), x(path[-1] + step)
+            parts.append(
+                f'<rect x="{left:.1f}" y="{TOP + n * high + 2:.1f}" width="{right - left:.1f}"'
+                f' height="{high - 4:.1f}" fill="{INK[n % len(INK)]}"/>'
+            )
+    return parts
+
+
+def _spells(points: Series, step: float) -> list[list[float]]:
+    """Times without a gap between them."""
+    spells: list[list[float]] = []
+    for at, _ in points:
+        if not spells or at - spells[-1][-1] > 1.5 * step:
+            spells.append([])
+        spells[-1].append(at)
+    return spells
+
+
+def _lines(
     points: Series, x: Callable[[float], float], y: Callable[[float], float], step: float
 ) -> list[str]:
-    """Lines of the points; where one is missing, a new line."""
+    """Lines through the points; where one is missing, a new line."""
     paths: list[list[tuple[float, float]]] = []
     before = -math.inf
     for at, value in points:
@@ -107,8 +139,8 @@ def _paths(
 
 def _draw(panel: Panel, at: tuple[int, int], end: float, step: float, moments: dict[str, float]) -> list[str]:
     values = [v for points in panel.series.values() for _, v in points if math.isfinite(v)]
-    high = max([*values, 0]) or 1.0
-    low = min([*values, 0])
+    high = _round(max([*values, 0])) or 1.0
+    low = -_round(-min([*values, 0]))
     plot_w = PANEL_W - LEFT - RIGHT
 
     def x(when: float) -> float:
@@ -122,26 +154,28 @@ def _draw(panel: Panel, at: tuple[int, int], end: float, step: float, moments: d
         f'<text class="title" x="{LEFT}" y="18" font-size="13" font-weight="600">{escape(panel.title)}'
         "</text>",
     ]
-    for value in (low, (low + high) / 2, high):
+    is_state = set(values) == {1.0} and len(panel.series) > 1
+    for value in () if is_state else (low, (low + high) / 2, high):
         parts.append(
             f'<line x1="{LEFT}" x2="{LEFT + plot_w}" y1="{y(value):.1f}" y2="{y(value):.1f}"'
             ' stroke="#e5e7eb"/>'
             f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" font-size="10" text-anchor="end" fill="{GREY}">'
             f"{_label(value)}</text>"
         )
+    parts += _lanes(panel, x, step) if is_state else []
     for name, when in moments.items():
         parts.append(
             f'<line x1="{x(when):.1f}" x2="{x(when):.1f}" y1="{TOP}" y2="{TOP + PANEL_H}" stroke="{GREY}"'
             f' stroke-dasharray="3 3"><title>{escape(name)}</title></line>'
         )
-    for second in range(0, int(end) + 1, 20):
+    for second in range(0, int(end) + 1, 10):
         parts.append(
             f'<text x="{x(second):.1f}" y="{TOP + PANEL_H + 15}" font-size="10" text-anchor="middle"'
             f' fill="{GREY}">{second} s</text>'
         )
     for n, (legend, points) in enumerate(panel.series.items()):
         color = INK[n % len(INK)]
-        for path in _paths(points, x, y, step):
+        for path in [] if is_state else _lines(points, x, y, step):
             parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.6"/>')
         left = LEFT + (n % 2) * plot_w / 2
         down = TOP + PANEL_H + BOTTOM + 12 + LEGEND_ROW * (n // 2)

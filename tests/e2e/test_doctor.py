@@ -75,9 +75,11 @@ def sql_plant(made: Cluster, check: str, plant: str, undo: str) -> Plant:
 
 def file_plant(pod: Pod, check: str, old: str, new: str) -> Plant:
     path = pod.dir / "risingwave.toml"
-    return check, lambda: path.write_text(GOOD_TOML.replace(old, new)) and None, lambda: path.write_text(
-        GOOD_TOML
-    ) and None
+    return (
+        check,
+        lambda: path.write_text(GOOD_TOML.replace(old, new)) and None,
+        lambda: path.write_text(GOOD_TOML) and None,
+    )
 
 
 def config_plant(pod: Pod, check: str, section: str, key: str, value: Any) -> Plant:
@@ -101,49 +103,50 @@ def cli_plant(pod: Pod, check: str, plant: list[str], undo: list[str]) -> Plant:
     return check, lambda: run(plant), lambda: run(undo)
 
 
-def database_plants(made: Cluster, pod: Pod) -> list[Plant]:
-    role = f"ALTER ROLE {USER}"
+def sql_faults(role: str, database: str) -> list[tuple[str, str, str]]:
+    """(check, statement that plants it, statement that takes it back)."""
     ledger = "UPDATE seaql_migrations SET version = "
     table = "ALTER TABLE election_leader {} TRIGGER metafence_term"
+    alter = f"ALTER ROLE {role}"
     return [
-        sql_plant(
-            made,
+        (
             "postgres.statement-timeout",
-            f"{role} SET statement_timeout = '2s'",
-            f"{role} RESET statement_timeout",
+            f"{alter} SET statement_timeout = '2s'",
+            f"{alter} RESET statement_timeout",
         ),
-        sql_plant(
-            made,
+        (
             "postgres.lock-timeout",
-            "ALTER DATABASE meta SET lock_timeout = 700",
-            "ALTER DATABASE meta RESET lock_timeout",
+            f"ALTER DATABASE {database} SET lock_timeout = 700",
+            f"ALTER DATABASE {database} RESET lock_timeout",
         ),
-        sql_plant(made, "postgres.trigger", table.format("DISABLE"), table.format("ENABLE")),
-        sql_plant(
-            made, "risingwave.version", f"{ledger} 'm20260804_1'", f"{ledger} 'm20251223_120000_log'"
-        ),
-        cli_plant(
-            pod,
+        ("postgres.trigger", table.format("DISABLE"), table.format("ENABLE")),
+        ("risingwave.version", f"{ledger} 'm20260804_1'", f"{ledger} 'm20251223_120000_log'"),
+        (
             "postgres.guard",
-            ["sql", "install", "--guard", "observe"],
-            ["sql", "install", "--guard", "enforce"],
+            "UPDATE metafence.setting SET value = 'observe' WHERE name = 'guard'",
+            "UPDATE metafence.setting SET value = 'enforce' WHERE name = 'guard'",
         ),
-        file_plant(pod, "meta.lease", "secs = 30", "secs = 20"),
-        file_plant(pod, "meta.acquire-timeout", "300", "30"),
     ]
+
+
+# In the metas' TOML: (check, what stands there, what is wrong in its place).
+TOML_FAULTS = [("meta.lease", "secs = 30", "secs = 20"), ("meta.acquire-timeout", "= 300", "= 30")]
+# In the agent's file: (check, section, key, value).
+CONFIG_FAULTS = [
+    ("config", "timing", "margin", "40s"),
+    ("shim.timing", "timing", "margin", "1s"),
+    ("shim.options", "meta", "servicePort", 5999),
+]
 
 
 def test_names_what_is_wrong_without_kubernetes(cluster: Make, lab: Lab) -> None:
     made = cluster(ttl=30, pods=2)
     leader = prepare(made)
-    plants = database_plants(made, leader)
+    plants = [sql_plant(made, *fault) for fault in sql_faults(USER, "meta")]
+    plants += [file_plant(leader, *fault) for fault in TOML_FAULTS]
+    plants += [config_plant(leader, *fault) for fault in CONFIG_FAULTS]
     plants += [
-        config_plant(leader, "config", "timing", "margin", "40s"),
-        config_plant(leader, "shim.timing", "timing", "margin", "1s"),
-        config_plant(leader, "shim.options", "meta", "servicePort", 5999),
-        cli_plant(
-            leader, "cover.paused", ["pause", "--for", "10m", "--reason", "plant"], ["resume"]
-        ),
+        cli_plant(leader, "cover.paused", ["pause", "--for", "10m", "--reason", "plant"], ["resume"]),
     ]
     check_plants(leader, plants)
     _a_pooler(made, leader, lab)
@@ -286,39 +289,47 @@ def sidecar_of(spec: dict[str, Any]) -> dict[str, Any]:
     return spec["initContainers"][0]
 
 
+def as_ordinary_container(spec: dict[str, Any]) -> None:
+    spec["containers"].append(spec["initContainers"].pop(0))
+
+
+def with_another_ttl(spec: dict[str, Any]) -> None:
+    words = [w for w in meta_of(spec)["command"] if not w.startswith("--ttl")]
+    words.insert(words.index("--"), "--ttl=20s")
+    meta_of(spec)["command"] = words
+
+
+def with_another_id(spec: dict[str, Any]) -> None:
+    [entry] = [e for e in meta_of(spec)["env"] if e["name"] == "RW_ADVERTISE_ADDR"]
+    entry["value"] = "meta-0.other:5690"
+
+
+TCP = {"tcpSocket": {"port": 5690}}
+# (check, what bends the pod's spec).
+SPEC_FAULTS: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
+    ("probe.liveness", lambda s: meta_of(s).update(livenessProbe=TCP)),
+    ("probe.startup", lambda s: meta_of(s).pop("startupProbe")),
+    ("probe.readiness", lambda s: meta_of(s).update(readinessProbe=TCP)),
+    ("probe.sidecar", lambda s: sidecar_of(s)["readinessProbe"].update(failureThreshold=3)),
+    ("pod.users", lambda s: meta_of(s).update(securityContext={"runAsUser": 0})),
+    ("pod.sidecar", as_ordinary_container),
+    ("pod.process-namespace", lambda s: s.update(shareProcessNamespace=True)),
+    ("pod.volume", lambda s: meta_of(s).pop("volumeMounts")),
+    ("pod.meta", lambda s: meta_of(s).update(command=["/risingwave/bin/risingwave"])),
+    ("pod.id", with_another_id),
+    ("shim.timing", with_another_ttl),
+]
+
+
 def test_names_what_is_wrong_on_kubernetes(kube: Open) -> None:
     there = Install(kube(ttl=30, pods=2))
-    tcp = {"tcpSocket": {"port": 5690}}
-
-    def as_ordinary_container(spec: dict[str, Any]) -> None:
-        spec["containers"].append(spec.pop("initContainers")[0])
-
-    check_plants(
-        there.leader,
-        [
-            there.spec_plant("probe.liveness", lambda s: meta_of(s).update(livenessProbe=tcp)),
-            there.spec_plant("probe.startup", lambda s: meta_of(s).pop("startupProbe")),
-            there.spec_plant("probe.readiness", lambda s: meta_of(s).update(readinessProbe=tcp)),
-            there.spec_plant(
-                "probe.sidecar", lambda s: sidecar_of(s)["readinessProbe"].update(failureThreshold=3)
-            ),
-            there.spec_plant("pod.users", lambda s: meta_of(s).update(securityContext={"runAsUser": 0})),
-            there.spec_plant("pod.sidecar", as_ordinary_container),
-            there.spec_plant("pod.process-namespace", lambda s: s.update(shareProcessNamespace=True)),
-            there.spec_plant("pod.volume", lambda s: meta_of(s).pop("volumeMounts")),
-            there.spec_plant("pod.meta", lambda s: meta_of(s).update(command=["/risingwave/bin/risingwave"])),
-            there.spec_plant("pod.id", lambda s: meta_of(s)["env"][0].update(value="meta-0.other:5690")),
-            there.spec_plant(
-                "shim.timing",
-                lambda s: meta_of(s).update(
-                    command=[w if not w.startswith("--ttl") else "--ttl=20s" for w in meta_of(s)["command"]]
-                ),
-            ),
-            there.spec_plant("siblings", lambda s: s.pop("initContainers"), n=1),
-            there.api_plant("rbac", "lacking", {("patch", "pods")}, set()),
-            there.api_plant("policy", "has_policy", False, True),
-        ],
-    )
+    plants = [there.spec_plant(check, change) for check, change in SPEC_FAULTS]
+    plants += [
+        there.spec_plant("siblings", lambda s: s.pop("initContainers"), n=1),
+        there.api_plant("rbac", "lacking", {("patch", "pods")}, set()),
+        there.api_plant("policy", "has_policy", False, True),
+    ]
+    check_plants(there.leader, plants)
     looked = looked_at(there.leader)
     assert {"rbac", "policy", "siblings", "pod.users", "probe.liveness", "label.labeler"} <= looked, looked
     _the_operators_labeler(there)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README.md as a new user without Kubernetes reads it: its blocks run as they stand there, on a real Postgres,
-with metasim as the RisingWave that they start; then each command of its table. tests/e2e/cluster/test_readme.py
-does the same for a cluster."""
+"""README.md as a new user without Kubernetes reads it: its blocks run as they stand there, on a real
+Postgres, with metasim as the RisingWave that they start; then each command of its table. For a cluster
+tests/e2e/cluster/test_readme.py does the same."""
 
 import re
 import shlex
@@ -24,8 +24,8 @@ def blocks(language: str) -> list[str]:
 
 
 class Reader:
-    """Somebody with a folder, a shell and the programs in PATH. What is his own stands in place of the README's
-    examples: addresses, ports, the folder of sockets."""
+    """Somebody with a folder, a shell and the programs in PATH. What is his own stands in place of the
+    README's examples: addresses, ports, the folder of sockets."""
 
     def __init__(self, made: Cluster, lab: Lab) -> None:
         self.dir = lab.dir / "reader"
@@ -64,7 +64,7 @@ class Reader:
         return {"PATH": f"{self.dir / 'bin'}:/usr/bin:/bin", "HOME": str(self.dir)}
 
     def write_config(self) -> str:
-        """The README's agent.yaml, with its paragraph on a second meta of a machine: own sockets and ports."""
+        """The README's agent.yaml, and what it says of a second meta on a machine: own sockets and ports."""
         [text] = blocks("yaml")
         for theirs in ("meta-0.example", "host: postgres", "user: risingwave ", "/etc/metafence/password"):
             assert theirs in text, f"the README's agent.yaml has no {theirs}"
@@ -93,7 +93,8 @@ def starts(lab: Lab, reader: Reader, uid: str) -> None:
         "metafence-run --", f"metafence-run {ports} --"
     )
     env = {**reader.env, "UID_OF_THIS_META": uid}
-    argv: list[str | Path] = ["/bin/bash", "-ec", reader.mine(script)]
+    # The shell stays, as a person's does.
+    argv: list[str | Path] = ["/bin/bash", "-ec", reader.mine(script) + "wait\n"]
     lab.spawn("reader/shell", argv, reader.dir / "log", env)
 
 

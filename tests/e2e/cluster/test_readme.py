@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README.md as a new user with a cluster reads it: its commands as they stand there, on metas that run already, and
-then each line of its table. Only namespace, database and image are this test's own."""
+"""README.md as a new user with a cluster reads it: its commands as they stand there, on metas that run
+already, and then each line of its table. Only namespace, database and image are this test's own."""
 
 import re
 import shlex
