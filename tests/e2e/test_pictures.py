@@ -22,12 +22,13 @@ from typing import Any
 import computes
 import pictures
 import pytest
+from doctor_faults import GOOD_TOML
 from harness import Cluster, Lab, Pod, hold, wait_for
 from harness.paths import REPO, metafence
 from harness.postgres import PASSWORD
 from kube import Open
 from promserver import NAMESPACE, Prometheus
-from test_doctor import GOOD_TOML, Install
+from test_doctor import Install
 from workerpods import end_pod, pod_of, prepared
 
 SCREENS = REPO / "docs" / "screens"
