@@ -12,6 +12,7 @@ import pytest
 import yaml
 from doctor_faults import CONFIG_FAULTS, GOOD_TOML, MIGRATIONS, SPEC_FAULTS, TOML_FAULTS, sql_faults
 from harness.waiting import wait_for
+from kubelab import images
 from kubelab.api import CommandError
 from metas import Meta
 from metas.deployment import TTL
@@ -126,14 +127,12 @@ class Shapes:
         """Pod 0 anew, by a template whose spec is bent; it runs with its agent, if it has one."""
         spec = json.loads(json.dumps(self.good))
         bend(spec)
-        labels = dict(LABEL) if injected else {"metafence.io/inject": None}
-        patch = {
-            "spec": {"template": {"metadata": {"labels": labels}, "spec": {"$patch": "replace", **spec}}}
-        }
+        label: Tree = {"op": "remove", "path": "/spec/template/metadata/labels/metafence.io~1inject"}
+        if injected:
+            label |= {"op": "add", "value": "true"}
+        patch = json.dumps([{"op": "replace", "path": "/spec/template/spec", "value": spec}, label])
         kubectl = self.metas.cluster.kubectl
-        kubectl(
-            "patch", "statefulset", "rw-meta", *self.here, "--type=strategic", "--patch", json.dumps(patch)
-        )
+        kubectl("patch", "statefulset", "rw-meta", *self.here, "--type=json", "--patch", patch)
         old = next(m for m in self.metas.refresh() if m.name == "rw-meta-0")
         kubectl("delete", "pod", "rw-meta-0", *self.here, "--grace-period=30")
 
@@ -154,7 +153,7 @@ def installed(foreign: Callable[..., Foreign]) -> Foreign:
     with metas.database.connect(metas.database.user) as session:
         session.execute(MIGRATIONS)
         session.execute("INSERT INTO seaql_migrations VALUES ('m20251223_120000_log', 0)")
-    metas.apply(LABEL)
+    metas.apply(LABEL, user=images.UID)  # doctor knows users by what pods say of them
     metas.wait_covered()
     here = ("-n", metas.namespace)
     by_hand = json.dumps({"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}})

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from harness.waiting import wait_for
+from kubelab import images
 from metas import Meta
 from metas.deployment import TTL
 from test_injection import REPO, Foreign, assert_fenced, foreign, readme_commands
@@ -81,7 +82,7 @@ def held(metas: Foreign, reason: str) -> Meta:
 def test_the_commands_of_the_readme(foreign: Callable[..., Foreign], note: Note) -> None:
     metas = foreign("operator", lambda pod: f"{pod.metadata.name}.rw-meta:5690")
     metas.guarded = False
-    metas.apply(labels={})
+    metas.apply(labels={}, user=images.UID)  # metasim's; RisingWave's image is root's
     metas.wait_converged(120)
     doctor = install(metas)
     failed = [line for line in doctor.splitlines() if line.startswith("✗")]
