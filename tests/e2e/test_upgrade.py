@@ -24,6 +24,7 @@ NOW = surface.schema_version()
 AGENT = "metafence"  # postgres.applicationName
 # Where the agent's own sessions have their statements from; the rest is the command line's.
 SOURCES = ["agent/pg/election.c", "agent/workers/store.c"]
+pytestmark = pytest.mark.timeout(480)
 QUIET_S = 3.0  # a kill that should not be would come within a lease
 
 
