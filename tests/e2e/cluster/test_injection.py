@@ -189,7 +189,7 @@ def readme_commands(metas: Foreign, file: Path, heading: str) -> list[list[str]]
     """The commands under that heading, with this test's namespace, database and profile."""
     text = file.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     blocks = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
-    commands = [shlex.split(line) for line in blocks.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in blocks.splitlines()]
     for command in commands:
         for at, word in enumerate(command):
             for key, value in metas.postgres().items():
