@@ -80,6 +80,44 @@ def test_what_agents_of_that_version_use_is_there(cluster: Make, version: int) -
             session.execute(f"SELECT FROM metafence.{table} LIMIT 1")
 
 
+SERVICE = "__meta_election_"
+TAG = "metafence:7d3f2a10:00000000000000ab"
+
+
+def statement(version: int, part: str) -> bytes:
+    [found] = [s["sql"] for s in surface.pinned(version)["statements"] if part in s["sql"]]
+    return str(found).encode()
+
+
+@pytest.mark.parametrize("version", surface.versions())
+def test_a_fence_by_the_statements_of_that_version(cluster: Make, version: int) -> None:
+    """They mean what they meant: who owns the term, by which session; its sessions' end; the death, once."""
+    made = cluster(pods=1)
+    made.postgres.sql(f"CREATE ROLE lookout LOGIN PASSWORD '{PASSWORD}'")
+    install(made, "--agent-role", "lookout")
+    made.postgres.sql("GRANT SELECT ON election_member TO lookout")  # else it is asked without
+    dsn = {"password": PASSWORD, "autocommit": True}
+    meta = psycopg.connect(made.postgres.dsn(USER), application_name=TAG, **dsn)
+    meta.execute("INSERT INTO election_leader VALUES (%s, 'meta-0:5690', now())", [SERVICE])
+    with meta, psycopg.connect(made.postgres.dsn("lookout"), **dsn) as agent:
+
+        def ask(part: str, *values: str) -> list[str | None]:
+            answer = agent.pgconn.exec_params(statement(version, part), [v.encode() for v in values])
+            assert answer.ntuples == 1, answer.error_message.decode()
+            cells = [answer.get_value(0, n) for n in range(answer.nfields)]
+            return [cell.decode() if cell is not None else None for cell in cells]
+
+        read = ask('"election_leader"', SERVICE, "meta-0:5690", TAG)
+        assert read[5] == "meta-0:5690" and read[8:11] == ["1", "meta-0:5690", TAG], read
+        assert read[13:] == [TAG, "t", "f", "enforce"], read
+        assert ask("end_sessions", TAG) == ["1"]
+        with pytest.raises(psycopg.OperationalError):
+            meta.execute("SELECT 1")
+        death = (TAG, "meta-0:5690", "permit", "LeaseExpired")
+        assert ask("record_death", *death) == ["1"] and ask("record_death", *death) == ["0"]
+    assert made.postgres.sql("SELECT incarnation_tag, term FROM metafence.death") == [(TAG, 1)]
+
+
 def test_a_change_is_found(cluster: Make) -> None:
     """A column that is gone, a function with other arguments, another result: each is told."""
     made = cluster(pods=1)
