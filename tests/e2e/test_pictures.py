@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The screens and the plot of docs/screens are those of a real run: three metas with agents, a Postgres, a
-Prometheus, a worker whose pod ends, a pause, and a leader whose link to Postgres is cut until it is fenced.
-`--write` draws them anew; else they are compared in their structure: names, numbers and times are each run's
-own.
+Prometheus; a worker's pod ends, fencing is paused, the leader's link to Postgres is cut until it is fenced, a
+follower is fenced by hand. `--write` draws them anew; else they are compared in their structure: names,
+numbers and times are each run's own.
 
 Each query of the dashboard returns data there."""
 
@@ -123,6 +123,7 @@ class Story:
         self._a_worker_ends()
         self._paused()
         self._cut()
+        self._fenced_by_hand()
 
     def _good(self) -> None:
         leader = self.leader
@@ -167,9 +168,19 @@ class Story:
         cluster.wait_converged(90)
         wait_for("the death is recorded", lambda: "death recorded" in self._history(), 60)
         self.show("history", leader, "history", *socket(leader))
-        died = "sum(metafence_fence_duration_seconds_count) >= 1 and sum(metafence_is_leader) == 1"
-        wait_for("the death is scraped", lambda: self.prometheus.holds(died), 60)
+
+    def _fenced_by_hand(self) -> None:
+        """A fence that is the agent's in any case: at the deadline metafence-run may have been faster."""
+        leads = self.made.cluster.leaders()[0]
+        pod = next(p for p in self.made.pods if p not in (leads, self.leader))
+        self.moment("a follower is fenced by hand")
+        words = ("--reason", "disk is replaced", "--timeout", "60s")
+        assert pod.cli("fence", *words, timeout=90).returncode == 0
+        died = 'sum(metafence_fence_attempts_total{reason="Manual",result="confirmed"}) >= 1'
+        wait_for("its death is scraped", lambda: self.prometheus.holds(died), 60)
         hold(SEEN_S)  # a rate has two values
+        assert pod.cli("unfence").returncode == 0
+        self.made.cluster.wait_converged(60)
         self.ended = time.time()
 
     def _history(self) -> str:
@@ -207,7 +218,7 @@ def check_panels(panels: list[pictures.Panel]) -> None:
     left = finite(named["Time left to the deadline"])
     assert min(left) < 12 and 20 < max(left) <= 28, (min(left), max(left))
     assert max(finite(named["Attempts to end meta"])) >= 1
-    assert 0 < max(finite(named["Decision to confirmed death, p99"])) < 60
+    assert max(finite(named["Decision to confirmed death, p99"])) > 0
     assert max(finite(named["Worker rows: what was done"])) >= 1
     assert any("leader" in legend for legend in named["Role"].series)
     assert any("Paused" in legend for legend in named["Not covered"].series)
@@ -235,7 +246,7 @@ def skeleton(line: str) -> str:
 
 def rows_of(text: str) -> list[str]:
     """The names of a status: what stands before the values."""
-    return [line[:14].strip() for line in text.splitlines()]
+    return [name for line in text.splitlines() if (name := line[:14].strip())]
 
 
 def checks_of(text: str) -> list[str]:
