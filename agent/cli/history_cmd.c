@@ -9,10 +9,24 @@
 
 static enum output_color color_of(const char *event)
 {
-    if (strncmp(event, "fence", 5) == 0 || strcmp(event, "dead") == 0 ||
-        strcmp(event, "not fenced") == 0)
-        return OUTPUT_RED;
-    return strcmp(event, "not covered") == 0 ? OUTPUT_YELLOW : OUTPUT_PLAIN;
+    static const struct {
+        const char *event;
+        enum output_color color;
+    } loud[] = {
+        {"fence", OUTPUT_RED},
+        {"fence by metafence-run", OUTPUT_RED},
+        {"dead", OUTPUT_RED},
+        {"not fenced", OUTPUT_RED},
+        {"not covered", OUTPUT_YELLOW},
+        {"fence lost", OUTPUT_YELLOW},
+        {"fence silent", OUTPUT_YELLOW},
+    };
+
+    for (size_t i = 0; i < sizeof(loud) / sizeof(loud[0]); i++) {
+        if (strcmp(event, loud[i].event) == 0)
+            return loud[i].color;
+    }
+    return OUTPUT_PLAIN;
 }
 
 static void print_basis(const cJSON *entry)

@@ -11,6 +11,7 @@ import helm
 import yaml
 
 FOLDER = Path(__file__).resolve().parent / "samples"
+CONTROLLERS = ("StatefulSet", "Deployment", "CloneSet")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 Pod = dict[str, Any]
@@ -19,7 +20,7 @@ Pod = dict[str, Any]
 def pod(name: str) -> Pod:
     """That of samples/NAME.yaml, as its controller would create it."""
     trees = yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text())
-    [template] = [t["spec"]["template"] for t in trees if t["kind"] in ("StatefulSet", "Deployment")]
+    [template] = [t["spec"]["template"] for t in trees if t["kind"] in CONTROLLERS]
     return {"apiVersion": "v1", "kind": "Pod", **deepcopy(template)}
 
 

@@ -15,6 +15,8 @@ IDS = {
     "operator": "$(POD_NAME).rw-meta:5690",
     "helm-chart": "$(POD_NAME).rw-risingwave-meta-headless.$(POD_NAMESPACE).svc:5690",
     "deployment": "$(POD_IP):5690",
+    "kruise-statefulset": "$(POD_NAME).rw-meta:5690",
+    "cloneset": "$(POD_IP):5690",
 }
 
 
@@ -116,7 +118,10 @@ def test_both_share_a_directory_in_memory_and_keep_their_volumes(shims, name):
     assert len(mounts) == 1 + len(samples.container(samples.pod(name)).get("volumeMounts", []))
 
 
-@pytest.mark.parametrize(("name", "uid"), [("operator", 0), ("helm-chart", 0), ("deployment", 65532)])
+@pytest.mark.parametrize(
+    ("name", "uid"),
+    [("operator", 0), ("helm-chart", 0), ("deployment", 65532), ("kruise-statefulset", 0), ("cloneset", 0)],
+)
 def test_sidecar_is_metas_user(shims, name, uid):
     """Only the same user may connect to metafence-run. Without capabilities, also as root."""
     context = samples.container(shims[name], "metafence")["securityContext"]
@@ -127,7 +132,13 @@ def test_sidecar_is_metas_user(shims, name, uid):
 
 @pytest.mark.parametrize(
     ("name", "account"),
-    [("operator", "rel-metafence"), ("helm-chart", "rw-risingwave"), ("deployment", "rel-metafence")],
+    [
+        ("operator", "rel-metafence"),
+        ("helm-chart", "rw-risingwave"),
+        ("deployment", "rel-metafence"),
+        ("kruise-statefulset", "rel-metafence"),
+        ("cloneset", "rel-metafence"),
+    ],
 )
 def test_a_pod_without_an_account_gets_ours_and_others_keep_theirs(shims, name, account):
     assert shims[name]["spec"]["serviceAccountName"] == account

@@ -3,6 +3,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import textwrap
@@ -246,3 +247,68 @@ def test_notes_name_only_what_is_there(noted):
     assert "No alert" not in notes(noted, apis=MONITORED)
     assert "injection        " not in notes(noted, kube="1.35.0")
     assert "NOT in force" not in notes(noted)
+
+
+# --- what some installations want besides ---------------------------------------------------------
+
+
+def test_a_budget_for_the_metas_that_are_labeled():
+    assert "PodDisruptionBudget" not in helm.kinds(helm.metafence())
+    spec = helm.one(helm.metafence("podDisruptionBudget.enabled=true"), "PodDisruptionBudget")["spec"]
+    assert spec == {"maxUnavailable": 1, "selector": {"matchLabels": {"metafence.io/inject": "true"}}}
+    assert "maxUnavailable" in helm.refusal(
+        helm.METAFENCE, *helm.NEEDED, "podDisruptionBudget.maxUnavailable=0"
+    )
+
+
+def test_objects_of_ones_own():
+    tree = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": '{{ include "metafence.fullname" . }}-own'},
+    }
+    found = helm.named(helm.metafence(json_values={"extraObjects": [tree]}), "Secret", "rel-metafence-own")
+    assert found["apiVersion"] == "v1"
+
+
+def test_the_metas_may_live_in_another_namespace():
+    """All of it is there, also what the policies are bound to."""
+    objects = helm.metafence("namespaceOverride=metas", "podDisruptionBudget.enabled=true")
+    assert {t["metadata"].get("namespace") for t in objects} == {"metas", None}
+    assert "'system:serviceaccount:metas:rel-metafence'" in str(objects)
+    text = yaml.safe_dump_all(objects)
+    assert "kubernetes.io/metadata.name: metas" in text and "metafence.metas.rel-metafence" in text
+    assert not re.search(r"\bns\b", text), "the release's namespace is left somewhere"
+
+
+@pytest.mark.parametrize("values", sorted((helm.METAFENCE / "ci").glob("*.yaml")), ids=lambda path: path.stem)
+def test_sets_of_values_for_chart_testing(values):
+    done = helm.run("lint", "--strict", helm.METAFENCE, "--values", values)
+    assert done.returncode == 0, done.stdout
+    done = helm.run("template", "rel", helm.METAFENCE, "--kube-version", helm.KUBE, "--values", values)
+    assert done.returncode == 0 and "MutatingAdmissionPolicy" in done.stdout, done.stderr
+
+
+def test_plain_manifests_and_the_kustomize_component(tmp_path):
+    """As the README has it: the metas of the operator get the label, and all that helm renders is there."""
+    readme = (helm.METAFENCE / "README.md").read_text()
+    part = readme.partition("\n## Plain manifests, Kustomize\n")[2].partition("\n## ")[0]
+    [shell] = re.findall(r"```sh\n(.*?)```", part, re.DOTALL)
+    [kustomization] = re.findall(r"```yaml\n(.*?)```", part, re.DOTALL)
+    words = shlex.split(shell.replace("\\\n", " ").splitlines()[0])
+    assert words[:2] == ["helm", "template"] and words[-2:] == [">", "metafence.yaml"]
+    words = [str(helm.METAFENCE) if word == "charts/metafence" else word for word in words[1:-2]]
+    done = helm.run(*words)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "metafence.yaml").write_text(done.stdout)
+    shutil.copy(helm.REPO / "tests" / "charts" / "samples" / "operator.yaml", tmp_path / "metas.yaml")
+    shutil.copytree(helm.REPO / "charts" / "kustomize", tmp_path / "charts" / "kustomize")
+    (tmp_path / "kustomization.yaml").write_text(kustomization)
+    argv = [helm.helm().with_name("kubectl"), "kustomize", tmp_path]
+    made = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert made.returncode == 0, made.stderr
+    objects = list(yaml.safe_load_all(made.stdout))
+    template = helm.one(objects, "StatefulSet")["spec"]["template"]
+    assert template["metadata"]["labels"]["metafence.io/inject"] == "true"
+    assert {"MutatingAdmissionPolicy", "ConfigMap", "Role", "ServiceAccount"} <= helm.kinds(objects)
+    assert "Job" not in helm.kinds(objects) and "Pod" not in helm.kinds(objects)

@@ -172,6 +172,7 @@ def test_no_object_takes_what_is_not_listed():
         prefix + "global",
         prefix + "extraEnv/items/properties/valueFrom",
         prefix + "extraVolumes/items",
+        prefix + "extraObjects/items",
         prefix + "networkPolicy/properties/metricsFrom/items",
     }
 
@@ -205,6 +206,18 @@ def test_every_option_of_metafence_run_that_can_be_set_exists():
     assert "COMMAND" in done.stderr or "command" in done.stderr, done.stderr
     bad = subprocess.run([run, *options, "--no-such"], capture_output=True, text=True, timeout=20)
     assert "no-such" in bad.stderr
+
+
+def test_every_option_of_metafence_run_can_be_set():
+    """But for those that the chart knows from elsewhere."""
+    program = helm.program("metafence-run", "fence")
+    shown = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=20).stdout
+    options = set(re.findall(r"^  --([a-z-]+)", shown, re.MULTILINE))
+    ours = {"socket", "state", "pod-uid", "peer-uid", "host-id", "ttl", "margin", "kill-budget"}
+    ours.add("service-port")
+    assert ours < options
+    keys = {re.sub("([A-Z])", r"-\1", key).lower() for key in SCHEMA["properties"]["run"]["properties"]}
+    assert keys == options - ours
 
 
 # --- documents -----------------------------------------------------------------------------------

@@ -327,6 +327,7 @@ stage_lint()
     check field-notes tests/ci/check-field-notes
     check docs tests/ci/check-docs
     check reference tests/ci/reference --check build/gcc
+    check timeline tests/ci/timeline --check build/gcc
     check purity check_purity
     check static check_static
     check shellcheck check_shell

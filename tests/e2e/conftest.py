@@ -3,6 +3,7 @@
 
 --runs N   repeat each zombie scenario N times at ttl 5 (the full tier uses 20)
 --full     long versions: ten minutes of healthy leading, every repetition
+--write    what is kept of a run in the tree (surface/, docs/screens) is written instead of compared
 """
 
 import re
@@ -23,6 +24,7 @@ from scenario import Case
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--runs", type=int, default=None, help="repetitions of a scenario at ttl 5")
     parser.addoption("--full", action="store_true", help="the long versions, for a release")
+    parser.addoption("--write", action="store_true", help="write anew what the tree keeps of a run")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,14 +9,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from doctor_faults import CONFIG_FAULTS, GOOD_TOML, MIGRATIONS, SPEC_FAULTS, TOML_FAULTS, sql_faults
 from harness import Cluster, Lab, Pod
 from harness.postgres import PASSWORD, USER
-from kube import Open
+from kube import Kube, Open
 from pooler import Pooler
 from scenario import Make
-
-GOOD_TOML = "[meta]\nmeta_leader_lease_secs = 30\n\n[meta.meta_store_config]\nacquire_timeout_sec = 300 # s\n"
-MIGRATIONS = "CREATE TABLE seaql_migrations (version varchar PRIMARY KEY, applied_at bigint NOT NULL)"
 
 Plant = tuple[str, Callable[[], None], Callable[[], None]]  # check that names it, how to make and undo it
 
@@ -75,9 +73,11 @@ def sql_plant(made: Cluster, check: str, plant: str, undo: str) -> Plant:
 
 def file_plant(pod: Pod, check: str, old: str, new: str) -> Plant:
     path = pod.dir / "risingwave.toml"
-    return check, lambda: path.write_text(GOOD_TOML.replace(old, new)) and None, lambda: path.write_text(
-        GOOD_TOML
-    ) and None
+    return (
+        check,
+        lambda: path.write_text(GOOD_TOML.replace(old, new)) and None,
+        lambda: path.write_text(GOOD_TOML) and None,
+    )
 
 
 def config_plant(pod: Pod, check: str, section: str, key: str, value: Any) -> Plant:
@@ -101,49 +101,14 @@ def cli_plant(pod: Pod, check: str, plant: list[str], undo: list[str]) -> Plant:
     return check, lambda: run(plant), lambda: run(undo)
 
 
-def database_plants(made: Cluster, pod: Pod) -> list[Plant]:
-    role = f"ALTER ROLE {USER}"
-    ledger = "UPDATE seaql_migrations SET version = "
-    table = "ALTER TABLE election_leader {} TRIGGER metafence_term"
-    return [
-        sql_plant(
-            made,
-            "postgres.statement-timeout",
-            f"{role} SET statement_timeout = '2s'",
-            f"{role} RESET statement_timeout",
-        ),
-        sql_plant(
-            made,
-            "postgres.lock-timeout",
-            "ALTER DATABASE meta SET lock_timeout = 700",
-            "ALTER DATABASE meta RESET lock_timeout",
-        ),
-        sql_plant(made, "postgres.trigger", table.format("DISABLE"), table.format("ENABLE")),
-        sql_plant(
-            made, "risingwave.version", f"{ledger} 'm20260804_1'", f"{ledger} 'm20251223_120000_log'"
-        ),
-        cli_plant(
-            pod,
-            "postgres.guard",
-            ["sql", "install", "--guard", "observe"],
-            ["sql", "install", "--guard", "enforce"],
-        ),
-        file_plant(pod, "meta.lease", "secs = 30", "secs = 20"),
-        file_plant(pod, "meta.acquire-timeout", "300", "30"),
-    ]
-
-
 def test_names_what_is_wrong_without_kubernetes(cluster: Make, lab: Lab) -> None:
     made = cluster(ttl=30, pods=2)
     leader = prepare(made)
-    plants = database_plants(made, leader)
+    plants = [sql_plant(made, *fault) for fault in sql_faults(USER, "meta")]
+    plants += [file_plant(leader, *fault) for fault in TOML_FAULTS]
+    plants += [config_plant(leader, *fault) for fault in CONFIG_FAULTS]
     plants += [
-        config_plant(leader, "config", "timing", "margin", "40s"),
-        config_plant(leader, "shim.timing", "timing", "margin", "1s"),
-        config_plant(leader, "shim.options", "meta", "servicePort", 5999),
-        cli_plant(
-            leader, "cover.paused", ["pause", "--for", "10m", "--reason", "plant"], ["resume"]
-        ),
+        cli_plant(leader, "cover.paused", ["pause", "--for", "10m", "--reason", "plant"], ["resume"]),
     ]
     check_plants(leader, plants)
     _a_pooler(made, leader, lab)
@@ -251,16 +216,16 @@ def pod_spec(pod: Pod) -> dict[str, Any]:
 class Install:
     """A good one whose pods can be bent."""
 
-    def __init__(self, kube: Open) -> None:
-        self.made = kube(ttl=30, pods=2)
-        self.api = self.made.api
+    def __init__(self, made: Kube, start: Callable[[Cluster], Pod] = prepare) -> None:
+        self.made = made
+        self.api = made.api
         for n, pod in enumerate(self.made.pods):
             self.api.delete_pod(pod.name)
             pod.config["podName"] = f"meta-{n}"
             self.api.add_pod(f"meta-{n}", pod.uid)
         for n, pod in enumerate(self.made.pods):
             self.api.pods[f"meta-{n}"].body["spec"] = pod_spec(pod)
-        self.leader = prepare(self.made.cluster)
+        self.leader = start(made.cluster)
 
     def spec_plant(self, check: str, change: Callable[[dict[str, Any]], Any], n: int = 0) -> Plant:
         """`change` bends a fresh spec of pod n."""
@@ -278,47 +243,15 @@ class Install:
         return check, lambda: setattr(self.api, name, bad), lambda: setattr(self.api, name, good)
 
 
-def meta_of(spec: dict[str, Any]) -> dict[str, Any]:
-    return spec["containers"][0]
-
-
-def sidecar_of(spec: dict[str, Any]) -> dict[str, Any]:
-    return spec["initContainers"][0]
-
-
 def test_names_what_is_wrong_on_kubernetes(kube: Open) -> None:
-    there = Install(kube)
-    tcp = {"tcpSocket": {"port": 5690}}
-
-    def as_ordinary_container(spec: dict[str, Any]) -> None:
-        spec["containers"].append(spec.pop("initContainers")[0])
-
-    check_plants(
-        there.leader,
-        [
-            there.spec_plant("probe.liveness", lambda s: meta_of(s).update(livenessProbe=tcp)),
-            there.spec_plant("probe.startup", lambda s: meta_of(s).pop("startupProbe")),
-            there.spec_plant("probe.readiness", lambda s: meta_of(s).update(readinessProbe=tcp)),
-            there.spec_plant(
-                "probe.sidecar", lambda s: sidecar_of(s)["readinessProbe"].update(failureThreshold=3)
-            ),
-            there.spec_plant("pod.users", lambda s: meta_of(s).update(securityContext={"runAsUser": 0})),
-            there.spec_plant("pod.sidecar", as_ordinary_container),
-            there.spec_plant("pod.process-namespace", lambda s: s.update(shareProcessNamespace=True)),
-            there.spec_plant("pod.volume", lambda s: meta_of(s).pop("volumeMounts")),
-            there.spec_plant("pod.meta", lambda s: meta_of(s).update(command=["/risingwave/bin/risingwave"])),
-            there.spec_plant("pod.id", lambda s: meta_of(s)["env"][0].update(value="meta-0.other:5690")),
-            there.spec_plant(
-                "shim.timing",
-                lambda s: meta_of(s).update(
-                    command=[w if not w.startswith("--ttl") else "--ttl=20s" for w in meta_of(s)["command"]]
-                ),
-            ),
-            there.spec_plant("siblings", lambda s: s.pop("initContainers"), n=1),
-            there.api_plant("rbac", "lacking", {("patch", "pods")}, set()),
-            there.api_plant("policy", "has_policy", False, True),
-        ],
-    )
+    there = Install(kube(ttl=30, pods=2))
+    plants = [there.spec_plant(check, change) for check, change in SPEC_FAULTS]
+    plants += [
+        there.spec_plant("siblings", lambda s: s.pop("initContainers"), n=1),
+        there.api_plant("rbac", "lacking", {("patch", "pods")}, set()),
+        there.api_plant("policy", "has_policy", False, True),
+    ]
+    check_plants(there.leader, plants)
     looked = looked_at(there.leader)
     assert {"rbac", "policy", "siblings", "pod.users", "probe.liveness", "label.labeler"} <= looked, looked
     _the_operators_labeler(there)

@@ -3,12 +3,9 @@
 nothing to say about either, each alert fires when it should and has its runbook, and a real Prometheus that
 scrapes healthy agents raises none."""
 
-import json
 import re
 import subprocess
 import sys
-import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +14,10 @@ import yaml
 from harness import Lab, wait_for
 from harness.paths import prometheus
 from kube import Kube, Open, supersede
+from promserver import RULES, Prometheus
 from workerpods import prepared
 
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "charts" / "metafence" / "files" / "rules.yaml"
 RUNBOOKS = ROOT / "docs" / "runbooks"
 HEADINGS = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"]
 NAME = re.compile(r"\b(?:metafence|leader_election|process)_[a-z0-9_]+[a-z0-9]\b")
@@ -126,49 +123,16 @@ def _whole_page(made: Kube) -> str | None:
 
 
 def _a_real_prometheus(made: Kube, lab: Lab) -> None:
-    port = lab.port()
-    home = lab.dir / "prometheus"
-    home.mkdir()
-    targets = [
-        {
-            "targets": [f"127.0.0.1:{pod.http_port}"],
-            "labels": {"namespace": "meta", "pod": pod.name, "container": "metafence"},
-        }
-        for pod in made.pods
-    ]
-    config = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(RULES)],
-        "scrape_configs": [{"job_name": "metafence", "static_configs": targets}],
-    }
-    (home / "prometheus.yml").write_text(json.dumps(config))
-    argv: list[str | Path] = [
-        prometheus("prometheus"),
-        f"--config.file={home / 'prometheus.yml'}",
-        f"--storage.tsdb.path={home / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    process = lab.spawn("prometheus", argv, home / "prometheus.log")
-
-    def ask(path: str, **query: str) -> Any:
-        url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        try:
-            with urllib.request.urlopen(url, timeout=20) as answer:
-                return json.load(answer)["data"]
-        except OSError:
-            return None
-
-    def leads() -> bool:
-        answer = ask("query", query="sum(metafence_is_leader) == 1 and sum(up) == 2")
-        return bool(answer and answer["result"])
+    server = Prometheus(lab, made.pods)
 
     def is_judged() -> bool:
-        groups = (ask("rules") or {"groups": []})["groups"]
+        groups = (server.ask("rules") or {"groups": []})["groups"]
         judged = [rule for group in groups for rule in group["rules"]]
         assert all(rule["health"] != "err" for rule in judged), judged
         return bool(judged) and all(rule["health"] == "ok" for rule in judged)
 
-    wait_for("both agents are scraped, one leads", leads, 60)
+    healthy = "sum(metafence_is_leader) == 1 and sum(up) == 2"
+    wait_for("both agents are scraped, one leads", lambda: server.holds(healthy), 60)
     wait_for("every rule is evaluated", is_judged, 60)
-    wait_for("no alert is raised", lambda: ask("query", query="ALERTS")["result"] == [], 60)
-    process.kill()
+    wait_for("no alert is raised", lambda: server.ask("query", query="ALERTS")["result"] == [], 60)
+    server.process.kill()

@@ -16,9 +16,14 @@
 {{- end }}
 {{- end }}
 
+{{/* Where the metas are. */}}
+{{- define "metafence.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
+{{- end }}
+
 {{/* Name of what is not in a namespace: unique, as a namespace has no dot. */}}
 {{- define "metafence.clusterName" -}}
-{{- printf "metafence.%s.%s" .Release.Namespace (include "metafence.fullname" .) }}
+{{- printf "metafence.%s.%s" (include "metafence.namespace" .) (include "metafence.fullname" .) }}
 {{- end }}
 
 {{- define "metafence.selectorLabels" -}}
@@ -42,7 +47,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "metafence.metadata" -}}
 name: {{ .name }}
 {{- if not .cluster }}
-namespace: {{ .context.Release.Namespace }}
+namespace: {{ include "metafence.namespace" .context }}
 {{- end }}
 labels:
   {{- include "metafence.labels" .context | nindent 2 }}

@@ -185,11 +185,11 @@ def assert_fenced(metas: Foreign, old: Meta, note: Note) -> Meta:
 # --- as a new user -------------------------------------------------------------------------------
 
 
-def readme_commands(metas: Foreign) -> list[list[str]]:
-    """The commands of the README's "Install", with this test's namespace, database and profile."""
-    text = (CHART / "README.md").read_text().partition("\n## Install\n")[2].partition("\n## ")[0]
+def readme_commands(metas: Foreign, file: Path, heading: str) -> list[list[str]]:
+    """The commands under that heading, with this test's namespace, database and profile."""
+    text = file.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     blocks = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
-    commands = [shlex.split(line) for line in blocks.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in blocks.splitlines()]
     for command in commands:
         for at, word in enumerate(command):
             for key, value in metas.postgres().items():
@@ -207,7 +207,7 @@ def test_the_readme_on_metas_of_the_operator(foreign, note: Note) -> None:
     metas.guarded = False
     metas.apply(labels={})
     metas.wait_converged(120)
-    commands = readme_commands(metas)
+    commands = readme_commands(metas, CHART / "README.md", "Install")
     assert [c[:2] for c in commands] == [
         ["helm", "install"],
         ["kubectl", "patch"],
