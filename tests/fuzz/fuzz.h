@@ -14,7 +14,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 // True where allocations fail (sweep.c): two looks at the same bytes need not agree then.
-__attribute__((weak)) bool fuzz_lacks_memory = false;
+#ifndef FUZZ_LACKS_MEMORY
+#define FUZZ_LACKS_MEMORY false
+#endif
+static const bool fuzz_lacks_memory = FUZZ_LACKS_MEMORY;
 
 // A refused input has a kind and a whole, non-empty message.
 static inline void fuzz_check_refusal(const struct err *err)

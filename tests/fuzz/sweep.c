@@ -35,8 +35,6 @@ void *REAL(malloc)(size_t size);
 void *REAL(calloc)(size_t count, size_t size);
 void *REAL(realloc)(void *old, size_t size);
 
-bool fuzz_lacks_memory = true;
-
 // ---- allocations
 
 static struct {

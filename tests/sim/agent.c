@@ -45,6 +45,7 @@ void agent_stop(struct world *world, int pod)
     struct agent *agent = &world->pods[pod].agent;
 
     agent->alive = false;
+    world->pods[pod].read_timeline = 0;
     if (world->cluster)
         cluster_agent_ended(world, pod);
     agent->gen++;

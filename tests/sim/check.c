@@ -69,13 +69,15 @@ static void check_lease(struct world *world, int pod)
     sim_fail(world, pod, "P1: acts %.3f ms past the end of its lease", (double)over_us / 1e3);
 }
 
-// A leader of a timeline that is no more ends with its agent's first read of the new one.
+// A leader of a timeline that is no more ends with its agent's first read of the new one. Who
+// has no agent any more has its deadline.
 static void check_timeline(struct world *world, int pod)
 {
     const struct pod *p = &world->pods[pod];
 
-    if (p->meta.is_timeline_read && p->read_timeline > p->meta.timeline &&
-        world->now > p->timeline_read_at + reaction_ns(world, p) &&
+    if (p->meta.is_timeline_read && p->read_timeline > p->meta.timeline && p->agent.alive &&
+        world->now >
+            later(p->timeline_read_at, p->agent.frozen_until) + reaction_ns(world, p) &&
         world->now > p->meta.engaged_at + reaction_ns(world, p) &&
         world->now > p->uncovered_until && !p->is_uncovered)
         sim_fail(world, pod, "P1: leads on a timeline that is no more");
