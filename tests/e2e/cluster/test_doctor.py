@@ -179,6 +179,8 @@ def test_names_each_misconfiguration(installed: Foreign, note: Note) -> None:
     for name, good, bad in TOML_FAULTS:
         if good.startswith("secs"):
             good, bad = f"secs = {TTL:g}", f"secs = {TTL / 2:g}"
+        else:
+            bad = f"= {TTL:g}"
         with toml_fault(looked, good, bad):
             check(name)
     for name, section, key, value in CONFIG_FAULTS:

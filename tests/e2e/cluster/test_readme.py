@@ -13,6 +13,7 @@ from harness.waiting import wait_for
 from kubelab import images
 from metas import Meta
 from metas.deployment import TTL
+from metas.registry import make_catalog
 from test_injection import REPO, Foreign, assert_fenced, foreign, readme_commands
 
 __all__ = ["foreign"]  # the fixture
@@ -82,6 +83,7 @@ def held(metas: Foreign, reason: str) -> Meta:
 def test_the_commands_of_the_readme(foreign: Callable[..., Foreign], note: Note) -> None:
     metas = foreign("operator", lambda pod: f"{pod.metadata.name}.rw-meta:5690")
     metas.guarded = False
+    make_catalog(metas.cluster, metas.database, "v3.0")
     metas.apply(labels={}, user=images.UID)  # metasim's; RisingWave's image is root's
     metas.wait_converged(120)
     doctor = install(metas)

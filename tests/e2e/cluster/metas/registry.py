@@ -56,6 +56,14 @@ class Row:
         return f"{self.host}:{self.port}"
 
 
+def make_catalog(cluster: Cluster, database: Database | Store, release: str) -> None:
+    """The tables of a release of RisingWave."""
+    owner = database.dsn(database.user)
+    argv: list[str | Path] = [metasim(), "schema", "--version", release, "--dsn", owner]
+    done = cluster.run(argv, timeout=60)
+    assert done.returncode == 0, f"metasim schema: {done.stderr}"
+
+
 class Registry(Deployment):
     """Metas of a release of RisingWave's catalog (v2.6, v3.0 or head) and `computes` compute pods. Their
     tasks wait at pause points, see hold_at()."""
@@ -84,10 +92,7 @@ class Registry(Deployment):
 
     def start(self, timeout: float = 90) -> Meta:
         """The tables are there before the guard, as where metafence comes to a running cluster."""
-        owner = self.database.dsn(self.database.user)
-        argv: list[str | Path] = [metasim(), "schema", "--version", self.release, "--dsn", owner]
-        done = self.cluster.run(argv, timeout=60)
-        assert done.returncode == 0, f"metasim schema: {done.stderr}"
+        make_catalog(self.cluster, self.database, self.release)
         return super().start(timeout)
 
     # --- pods --------------------------------------------------------------------------------
