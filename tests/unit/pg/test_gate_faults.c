@@ -274,7 +274,7 @@ static void test_half_uninstalled(void **state)
         assert_unharmed(s, "it is completed", "MF003");
     }
     // The guard's triggers are put there anew without those of the recovery.
-    pgt_run(s->admin, "DROP TRIGGER metafence_guard ON hummock_version_delta");
+    pgt_run(s->admin, "DROP TRIGGER metafence_insert ON hummock_version_delta");
     guard_tables(s->admin);
     assert_unharmed(s, "the guard is completed", "MF003");
 }

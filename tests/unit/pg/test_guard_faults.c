@@ -212,7 +212,7 @@ static void test_half_uninstalled(void **state)
 {
     struct scene *s = *state;
     static const char *const steps[] = {
-        "DROP TRIGGER metafence_guard ON hummock_sequence",
+        "DROP TRIGGER metafence_update ON hummock_sequence",
         "DROP TRIGGER metafence_key ON worker",
         "DROP TRIGGER metafence_guard ON worker",
         "DROP TRIGGER metafence_log ON worker",

@@ -344,7 +344,7 @@ static void test_status(void **state)
     run_text(pq, PGT_TABLES ";" TABLES_V2);
     install_now(&options);
     pgt_run(pq, "ALTER TABLE worker DISABLE TRIGGER metafence_log;"
-                "DROP TRIGGER metafence_guard ON hummock_sequence");
+                "DROP TRIGGER metafence_update ON hummock_sequence");
     PGconn *a1 = pgt_connect("meta", PGT_DATABASE, TAG_A1);
     PGconn *b1 = pgt_connect("meta", PGT_DATABASE, TAG_B1);
     (void)pgt_campaign(a1, "meta-a");
