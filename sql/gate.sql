@@ -68,17 +68,13 @@ BEGIN
     is_commit := false;
     is_valid := false;
     WHILE v_at < v_end LOOP
-        -- Groups and watermarks (fields 3 and 8) come in numbers, with lengths of one byte or two.
-        WHILE v_want = 'tag' AND v_at + 2 < v_end LOOP
-            EXIT WHEN get_byte(p_delta, v_at) NOT IN (26, 66);
-            v_byte := get_byte(p_delta, v_at + 1);
-            IF v_byte < 128 THEN
-                v_at := v_at + 2 + v_byte;
-            ELSE
-                v_shift := get_byte(p_delta, v_at + 2);
-                EXIT WHEN v_shift > 127;
-                v_at := v_at + 3 + (v_byte & 127) + (v_shift << 7);
-            END IF;
+        -- Groups and watermarks (fields 3 and 8) come in numbers, with lengths of one byte or two: two
+        -- expressions each, for it is their count that costs.
+        WHILE v_want = 'tag' AND v_at + 2 < v_end AND get_byte(p_delta, v_at) IN (26, 66)
+              AND (get_byte(p_delta, v_at + 1) < 128 OR get_byte(p_delta, v_at + 2) < 128) LOOP
+            v_at := v_at + CASE WHEN get_byte(p_delta, v_at + 1) < 128 THEN 2 + get_byte(p_delta, v_at + 1)
+                                ELSE 3 + (get_byte(p_delta, v_at + 1) & 127)
+                                     + (get_byte(p_delta, v_at + 2) << 7) END;
         END LOOP;
         EXIT WHEN v_at >= v_end;
         v_value := 0;
@@ -313,7 +309,7 @@ $body$;
 
 -- A delta, while a recovery is open or something is pending. The text of its refusal, or NULL.
 CREATE OR REPLACE FUNCTION metafence.judge_delta(p_id bigint, p_delta bytea, p_is_open boolean) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 AS $body$
 DECLARE
     v record;
@@ -347,34 +343,55 @@ BEGIN
 END
 $body$;
 
+-- Whether a recovery is open; NULL: none is, and nothing is pending. With the mode off neither is.
+CREATE OR REPLACE FUNCTION metafence.is_recovering() RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '200ms'
+AS $body$
+DECLARE
+    v_is_open boolean;
+    v_is_pending boolean;
+BEGIN
+    SELECT EXISTS (SELECT FROM metafence.recovery AS r WHERE r.closed_at IS NULL),
+           EXISTS (SELECT FROM metafence.dropped AS d) INTO v_is_open, v_is_pending;
+    IF (v_is_open OR v_is_pending)
+       AND EXISTS (SELECT FROM metafence.setting AS s
+                    WHERE s.name OPERATOR(pg_catalog.=) 'recovery' AND s.value OPERATOR(pg_catalog.<>) 'off') THEN
+        RETURN v_is_open;
+    END IF;
+    RETURN NULL;
+END
+$body$;
+
 -- BEFORE each inserted delta. Where no recovery is open and nothing pending, one look-up is all that it costs.
+-- Names and operators are qualified, as in on_write and for its reason.
 CREATE OR REPLACE FUNCTION metafence.on_delta() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 AS $body$
 DECLARE
     v_is_open boolean;
     v_refusal text;
 BEGIN
     BEGIN
-        SELECT EXISTS (SELECT FROM metafence.recovery AS r WHERE r.closed_at IS NULL) INTO v_is_open
-          FROM metafence.setting AS s
-         WHERE s.name = 'recovery' AND s.value IN ('observe', 'enforce')
-           AND (EXISTS (SELECT FROM metafence.recovery AS r WHERE r.closed_at IS NULL)
-                OR EXISTS (SELECT FROM metafence.dropped AS d));
-        IF FOUND THEN
-            IF pg_typeof(NEW.id) <> 'int8'::regtype OR pg_typeof(NEW.full_version_delta) <> 'bytea'::regtype THEN
+        v_is_open := metafence.is_recovering();
+        IF v_is_open IS NOT NULL THEN
+            -- By nothing that could cast, as in on_campaign.
+            IF pg_catalog.pg_typeof(NEW.id) OPERATOR(pg_catalog.<>) 'pg_catalog.int8'::pg_catalog.regtype
+               OR pg_catalog.pg_typeof(NEW.full_version_delta)
+                  OPERATOR(pg_catalog.<>) 'pg_catalog.bytea'::pg_catalog.regtype THEN
                 RAISE EXCEPTION USING ERRCODE = 'datatype_mismatch',
                     MESSAGE = 'hummock_version_delta: id must be bigint, full_version_delta bytea';
             END IF;
             -- Field 9 begins with this byte.
-            IF v_is_open OR position('\x4a'::bytea IN NEW.full_version_delta) > 0 THEN
+            IF v_is_open OR position('\x4a'::pg_catalog.bytea IN NEW.full_version_delta)
+                            OPERATOR(pg_catalog.>) 0 THEN
                 v_refusal := metafence.judge_delta(NEW.id, NEW.full_version_delta, v_is_open);
             END IF;
         END IF;
     EXCEPTION WHEN OTHERS OR query_canceled THEN
         v_refusal := NULL;
         BEGIN
-            PERFORM metafence.count_recovery('failed', format('delta: %s (SQLSTATE %s)', SQLERRM, SQLSTATE));
+            PERFORM metafence.count_recovery('failed',
+                pg_catalog.format('delta: %s (SQLSTATE %s)', SQLERRM, SQLSTATE));
         EXCEPTION WHEN OTHERS OR query_canceled THEN
             NULL;
         END;

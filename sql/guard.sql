@@ -3,12 +3,19 @@
 -- its session's tag led an earlier term and is superseded. Whatever is in doubt passes and is counted: a
 -- refused rightful leader would abort.
 --
--- Two triggers a table. metafence_guard, before a statement, takes the writers' lock, judges, and opens the gate
--- (a setting of this transaction) when the tag is superseded; the owner of the term is let pass for as long as
--- its transaction holds the lock. metafence_key, once a row behind that gate, knows
--- the row: it refuses or records. No error, time-out or cancel inside of our triggers reaches a writer that is
--- not superseded, with two exceptions: 40001 above READ COMMITTED, and a cancel while it waits for a takeover.
--- Nothing of it waits longer than its lock_timeout.
+-- Each table has a trigger after each statement that writes it, which takes the writers' lock and judges the
+-- session, for the owner of the term once a transaction: as long as that holds the lock, no takeover gets by. The
+-- statement's rows, which Postgres keeps for it, tell the key. TRUNCATE, and every statement on worker, is judged
+-- before: there metafence_guard opens the gate (a setting of this transaction) when the tag is superseded, and
+-- metafence_key, once a row behind it, refuses or records, so that the row that is named is worker's and not the
+-- row of worker_property that goes with it.
+-- No error, time-out or cancel inside of our triggers reaches a writer that is not superseded, with two exceptions:
+-- 40001 above READ COMMITTED, and a cancel while it waits for a takeover. Nothing of it waits longer than its
+-- lock_timeout.
+--
+-- What the owner's writes call costs them µs: a WHEN 7 to 18, a SET search_path 5, a SELECT 7, a whole call of a
+-- plain function 4. So on_write and judge have no search_path of their own, and each name and operator in them is
+-- qualified: IN, LIKE, BETWEEN, NULLIF, CASE x WHEN and IS DISTINCT FROM look an operator up.
 
 -- What observe saw. Bounded: the newest 1000 or so.
 CREATE TABLE IF NOT EXISTS metafence.observed (
@@ -118,8 +125,26 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock
 AS $body$
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(1296453187, 1);
-EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-    PERFORM nextval('metafence.count_unlocked');
+EXCEPTION
+    WHEN lock_not_available OR deadlock_detected THEN
+        PERFORM nextval('metafence.count_unlocked');
+    WHEN query_canceled THEN
+        -- By this detail it is known: who passed here would write after the takeover, unseen.
+        RAISE EXCEPTION USING ERRCODE = 'query_canceled', MESSAGE = SQLERRM,
+            DETAIL = 'metafence: it waited for a takeover';
+END
+$body$;
+
+-- Above READ COMMITTED the snapshot may be from before the takeover, which updates this row: 40001 then.
+CREATE OR REPLACE FUNCTION metafence.pin_term() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+       AND EXISTS (SELECT FROM metafence.setting AS s
+                    WHERE s.name = 'guard' AND s.value IN ('observe', 'enforce')) THEN
+        PERFORM FROM metafence.term AS t FOR SHARE;
+    END IF;
 END
 $body$;
 
@@ -137,57 +162,146 @@ AS $body$
                 AS t ON true
 $body$;
 
--- BEFORE each guarded statement, for the owner of the term once a transaction. Every line in here costs µs of
--- every write: for the owner it is one look-up, the same in all modes.
-CREATE OR REPLACE FUNCTION metafence.guard() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
+-- The mode, if the session's tag is superseded in it; NULL: it may write. For the owner of the term one look-up.
+CREATE OR REPLACE FUNCTION metafence.judge() RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1s'
 AS $body$
 DECLARE
     v_tag text;
     v_mode text;
     v_owned bigint;
-    v_superseded boolean := false;
-    v_is_waiting boolean := false;
-    v_is_locked boolean := false;
+    v_superseded boolean;
+    v_is_tagged boolean;
+    v_is_locked boolean;
+BEGIN
+    v_tag := pg_catalog.current_setting('application_name');
+    v_is_tagged := v_tag OPERATOR(pg_catalog.~~) 'metafence:%';
+    -- Without a tag it can't be told from the next such session: neither lock nor list could hold it.
+    IF v_is_tagged THEN
+        -- First the lock: whoever has it reads below what the last takeover wrote.
+        v_is_locked := pg_catalog.pg_try_advisory_xact_lock_shared(1296453187, 1);
+        IF NOT v_is_locked THEN
+            PERFORM metafence.wait_shared();
+        END IF;
+        IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed' THEN
+            PERFORM metafence.pin_term();
+        END IF;
+        SELECT g.owned_term, g.superseded INTO v_owned, v_superseded
+          FROM metafence.tag AS g WHERE g.tag OPERATOR(pg_catalog.=) v_tag;
+        IF v_owned IS NOT NULL AND NOT v_superseded THEN
+            IF v_is_locked THEN
+                -- For the rest of this transaction: no takeover gets by the lock that it holds, and a
+                -- savepoint that goes back gives up both.
+                v_tag := pg_catalog.set_config('metafence.pass', v_tag, true);
+            END IF;
+            RETURN NULL;
+        END IF;
+    END IF;
+    SELECT s.value INTO v_mode FROM metafence.setting AS s
+     WHERE s.name OPERATOR(pg_catalog.=) 'guard' AND s.value OPERATOR(pg_catalog.<>) 'off';
+    IF v_superseded THEN
+        RETURN v_mode;
+    ELSIF v_mode IS NULL THEN
+        NULL;
+    ELSIF v_is_tagged THEN
+        PERFORM pg_catalog.nextval('metafence.count_not_owner');
+    ELSE
+        PERFORM pg_catalog.nextval('metafence.count_untagged');
+    END IF;
+    RETURN NULL;
+END
+$body$;
+
+-- The refusal of a statement, or its record: at most 20 rows of it. p_rows: of a table of plain types, else NULLs.
+-- What only makes the message better may fail.
+CREATE OR REPLACE FUNCTION metafence.refuse_rows(
+    p_mode text, p_relation oid, p_schema text, p_table text, p_operation text, p_rows jsonb[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
+AS $body$
+DECLARE
+    v_tag text := current_setting('application_name');
+    v_key text;
+    v_row jsonb;
     v_refusal record;
 BEGIN
     BEGIN
+        FOREACH v_row IN ARRAY p_rows LOOP
+            IF v_row IS NOT NULL THEN
+                v_key := metafence.key_of(p_relation, v_row);
+            END IF;
+            EXIT WHEN p_mode = 'enforce';
+            PERFORM metafence.record_observed(p_table, p_operation, v_key, v_tag);
+        END LOOP;
+        IF p_mode = 'enforce' THEN
+            PERFORM nextval('metafence.count_refused');
+        END IF;
+    EXCEPTION WHEN OTHERS OR query_canceled THEN
+        PERFORM metafence.count_unreadable(SQLERRM, SQLSTATE);
+    END;
+    IF p_mode = 'enforce' THEN
+        SELECT * INTO v_refusal FROM metafence.refusal(p_operation, p_table, v_key, v_tag) AS r;
+        RAISE EXCEPTION USING ERRCODE = 'MF001', MESSAGE = v_refusal.message, DETAIL = v_refusal.detail,
+            SCHEMA = p_schema, TABLE = p_table;
+    END IF;
+END
+$body$;
+
+-- AFTER each statement that writes a guarded table, but worker; metafence_rows are its rows. STABLE saves a snapshot:
+-- what it calls is not, and sees what is committed. A session has a copy of it for each trigger, so it is short.
+CREATE OR REPLACE FUNCTION metafence.on_write() RETURNS trigger
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+AS $body$
+DECLARE
+    v_mode text;
+    v_detail text;
+    v_is_plain boolean;
+    v_rows jsonb[];
+BEGIN
+    IF pg_catalog.current_setting('metafence.pass', true)
+       OPERATOR(pg_catalog.=) pg_catalog.current_setting('application_name') THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        v_mode := metafence.judge();
+        IF v_mode IS NULL THEN
+            RETURN NULL;
+        END IF;
+        v_is_plain := metafence.is_plain(TG_RELID);
+    EXCEPTION
+        WHEN serialization_failure THEN
+            RAISE;
+        WHEN OTHERS OR query_canceled THEN
+            GET STACKED DIAGNOSTICS v_detail = PG_EXCEPTION_DETAIL;
+            IF v_detail OPERATOR(pg_catalog.~~) 'metafence:%' THEN
+                RAISE;
+            END IF;
+            PERFORM metafence.count_unreadable(SQLERRM, SQLSTATE);
+    END;
+    IF v_mode IS NOT NULL THEN
+        SELECT pg_catalog.array_agg(CASE WHEN v_is_plain THEN pg_catalog.to_jsonb(x.r) END) INTO v_rows
+          FROM (SELECT r FROM metafence_rows AS r LIMIT 20) AS x;
+        IF v_rows IS NOT NULL THEN
+            PERFORM metafence.refuse_rows(v_mode, TG_RELID, TG_TABLE_SCHEMA, TG_TABLE_NAME, TG_OP, v_rows);
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$body$;
+
+-- BEFORE each statement on worker, and each TRUNCATE. Installations of before have it on every table.
+CREATE OR REPLACE FUNCTION metafence.guard() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
+AS $body$
+DECLARE
+    v_mode text;
+    v_detail text;
+    v_tag text;
+    v_refusal record;
+BEGIN
+    BEGIN
+        v_mode := metafence.judge();
         v_tag := current_setting('application_name');
-        -- Without a tag it can't be told from the next such session: neither lock nor list could hold it.
-        IF v_tag LIKE 'metafence:%' THEN
-            -- First the lock: whoever has it reads below what the last takeover wrote.
-            v_is_locked := pg_try_advisory_xact_lock_shared(1296453187, 1);
-            IF NOT v_is_locked THEN
-                v_is_waiting := true;
-                PERFORM metafence.wait_shared();
-                v_is_waiting := false;
-            END IF;
-            IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
-               AND EXISTS (SELECT FROM metafence.setting AS s
-                            WHERE s.name = 'guard' AND s.value IN ('observe', 'enforce')) THEN
-                -- The snapshot may be from before the takeover, which updates this row: 40001 then.
-                PERFORM FROM metafence.term AS t FOR SHARE;
-            END IF;
-            SELECT g.owned_term, g.superseded INTO v_owned, v_superseded
-              FROM metafence.tag AS g WHERE g.tag = v_tag;
-        END IF;
-        IF v_superseded OR v_owned IS NULL THEN
-            SELECT s.value INTO v_mode FROM metafence.setting AS s
-             WHERE s.name = 'guard' AND s.value IN ('observe', 'enforce');
-            v_superseded := v_superseded AND v_mode IS NOT NULL;
-            IF v_mode IS NULL OR v_superseded THEN
-                NULL;
-            ELSIF v_tag LIKE 'metafence:%' THEN
-                PERFORM nextval('metafence.count_not_owner');
-            ELSE
-                PERFORM nextval('metafence.count_untagged');
-            END IF;
-        ELSIF v_is_locked THEN
-            -- For the rest of this transaction: no takeover gets by the lock that it holds, and a savepoint
-            -- that goes back gives up both. The trigger looks at it before it calls us.
-            PERFORM set_config('metafence.pass', v_tag, true);
-        END IF;
-        IF v_superseded THEN
+        IF v_mode IS NOT NULL THEN
             PERFORM set_config('metafence.gate', v_mode, true), set_config('metafence.left', '20', true);
             IF TG_OP = 'TRUNCATE' AND v_mode = 'enforce' THEN
                 PERFORM nextval('metafence.count_refused');
@@ -201,13 +315,14 @@ BEGIN
         WHEN serialization_failure THEN
             RAISE;
         WHEN OTHERS OR query_canceled THEN
-            IF v_is_waiting AND SQLSTATE = '57014' THEN
-                RAISE; -- who passed here would write after the takeover, unseen
+            GET STACKED DIAGNOSTICS v_detail = PG_EXCEPTION_DETAIL;
+            IF v_detail LIKE 'metafence:%' THEN
+                RAISE;
             END IF;
             -- What was read in the list stays true whatever failed after it.
             PERFORM metafence.count_unreadable(SQLERRM, SQLSTATE);
     END;
-    IF v_superseded AND TG_OP = 'TRUNCATE' AND v_mode = 'enforce' THEN
+    IF v_mode = 'enforce' AND TG_OP = 'TRUNCATE' THEN
         SELECT * INTO v_refusal FROM metafence.refusal(TG_OP, TG_TABLE_NAME, 'all', v_tag) AS r;
         RAISE EXCEPTION USING ERRCODE = 'MF001', MESSAGE = v_refusal.message, DETAIL = v_refusal.detail,
             SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;
@@ -308,208 +423,6 @@ BEGIN
         RETURN OLD;
     END IF;
     RETURN NEW;
-END
-$body$;
-
--- AFTER each row of worker.
-CREATE OR REPLACE FUNCTION metafence.log_worker() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
-AS $body$
-DECLARE
-    v_tag text;
-    v_old jsonb;
-    v_new jsonb;
-    v_id bigint;
-BEGIN
-    IF NOT EXISTS (SELECT FROM metafence.setting AS s
-                    WHERE s.name = 'guard' AND s.value IN ('observe', 'enforce'))
-       OR TG_RELID <> metafence.worker_table() THEN
-        RETURN NULL;
-    END IF;
-    v_tag := metafence.session_tag();
-    IF metafence.is_plain(TG_RELID) THEN
-        v_old := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
-        v_new := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END;
-    END IF;
-    INSERT INTO metafence.mutation AS m
-           (logged_at, xid, operation, worker_id, tag, owned_term, term, old, new)
-    VALUES (clock_timestamp(), pg_current_xact_id(), TG_OP, (coalesce(v_new, v_old)->>'worker_id')::bigint,
-            v_tag, (SELECT g.owned_term FROM metafence.tag AS g WHERE g.tag = v_tag),
-            (SELECT t.term FROM metafence.term AS t ORDER BY t.since DESC LIMIT 1), v_old, v_new)
-    RETURNING m.id INTO v_id;
-    IF v_id % 100 = 0 AND current_setting('transaction_isolation') LIKE 'read %' THEN
-        DELETE FROM metafence.mutation AS m
-         WHERE m.id IN (SELECT x.id FROM metafence.mutation AS x WHERE x.id <= v_id - 2000
-                         ORDER BY x.id LIMIT 1000 FOR UPDATE SKIP LOCKED);
-    END IF;
-    RETURN NULL;
-EXCEPTION WHEN OTHERS OR query_canceled THEN
-    BEGIN
-        PERFORM nextval('metafence.count_unlogged');
-    EXCEPTION WHEN OTHERS THEN
-        NULL;
-    END;
-    RETURN NULL;
-END
-$body$;
-
--- BEFORE each deleted row of worker, in observe and enforce. Where removals of its endpoint are announced, it
--- has to be one of the rows that were judged: by id and version. The intents of the present term count, and in
--- observe, where a superseded leader's late call is not refused, those of the term that it led.
-CREATE OR REPLACE FUNCTION metafence.keep_intended() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
-AS $body$
-DECLARE
-    v_tag text;
-    v_property regclass;
-    v_version text;
-    v_written text;
-    v_intended integer;
-    v_is_meant boolean;
-BEGIN
-    BEGIN
-        IF EXISTS (SELECT FROM metafence.intent AS i) AND metafence.is_plain(TG_RELID)
-           AND TG_RELID = metafence.worker_table() THEN
-            v_tag := metafence.session_tag();
-            SELECT c.oid INTO v_property FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
-             WHERE c.relname = 'worker_property' AND c.relkind = 'r' AND a.attname = 'worker_id'
-               AND c.relnamespace = (SELECT w.relnamespace FROM pg_class AS w WHERE w.oid = TG_RELID);
-            IF v_property IS NOT NULL AND metafence.is_plain(v_property) THEN
-                -- One that is locked is being written: it is left out, and the version differs.
-                EXECUTE format('SELECT concat_ws('' '', p.xmin, p.ctid) FROM %s AS p WHERE p.worker_id = $1'
-                               ' FOR UPDATE SKIP LOCKED', v_property) INTO v_written USING OLD.worker_id;
-            END IF;
-            v_version := concat_ws(' ', OLD.xmin, OLD.ctid, v_written);
-            SELECT i.worker_id, i.worker_id = OLD.worker_id AND i.row_version IS NOT DISTINCT FROM v_version
-              INTO v_intended, v_is_meant
-              FROM metafence.intent AS i
-              JOIN metafence.setting AS s ON s.name = 'guard' AND s.value IN ('observe', 'enforce')
-             WHERE i.host = OLD.host AND i.port = OLD.port
-               AND (EXISTS (SELECT FROM metafence.term AS t WHERE t.service = i.service AND t.term = i.term)
-                    OR s.value = 'observe' AND EXISTS (SELECT FROM metafence.tag AS g
-                                                        WHERE g.tag = v_tag AND g.owned_term = i.term))
-             ORDER BY 2 DESC, i.worker_id = OLD.worker_id DESC, i.term DESC, i.worker_id LIMIT 1;
-            IF v_is_meant THEN
-                v_intended := NULL;
-            ELSIF v_intended IS NOT NULL THEN
-                PERFORM nextval('metafence.count_intended');
-            END IF;
-        END IF;
-    EXCEPTION WHEN OTHERS OR query_canceled THEN
-        v_intended := NULL;
-        PERFORM metafence.count_unreadable(SQLERRM, SQLSTATE);
-    END;
-    IF v_intended IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'MF002', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
-            MESSAGE = format('metafence: DELETE of %s refused: key worker_id=%s, but the removal under way is'
-                             ' of worker_id=%s at %s:%s%s', TG_TABLE_NAME, OLD.worker_id, v_intended, OLD.host,
-                             OLD.port, CASE v_intended WHEN OLD.worker_id THEN ', before it was written again'
-                                       ELSE '' END);
-    END IF;
-    RETURN OLD;
-END
-$body$;
-
--- The tables that the guard covers: those of RisingWave beside the leader table. relation has them by name,
--- is_covered says that all our triggers are there and fire.
-CREATE OR REPLACE FUNCTION metafence.guarded_tables()
-RETURNS TABLE (relation regclass, name name, is_covered boolean)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $body$
-    SELECT c.oid::regclass, c.relname,
-           (SELECT count(*)
-              FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-             WHERE t.tgrelid = c.oid AND t.tgenabled IN ('O', 'A')
-               AND p.pronamespace = 'metafence'::regnamespace
-               AND (t.tgname, p.proname) IN (('metafence_guard', 'guard'), ('metafence_key', 'refuse'),
-                                             ('metafence_log', 'log_worker'),
-                                             ('metafence_intent', 'keep_intended')))
-           >= CASE c.relname WHEN 'worker' THEN 4 ELSE 2 END
-      FROM pg_class AS c JOIN pg_class AS l ON l.relnamespace = c.relnamespace
-     WHERE l.oid = to_regclass((SELECT s.value FROM metafence.setting AS s WHERE s.name = 'leader_table'))
-       AND c.relkind = 'r' AND c.relpersistence = 'p'
-       AND (c.relname IN ('worker', 'worker_property', 'catalog_version')
-            OR c.relname LIKE 'hummock\_%' OR c.relname LIKE 'compaction\_%')
-$body$;
-
--- Puts the triggers on one table, as far as they are missing or off. Whether it did anything. The caller
--- bounds the wait for the lock and covers one table a transaction.
-CREATE OR REPLACE FUNCTION metafence.cover(p_name text) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $body$
-DECLARE
-    v_table regclass;
-    v_trigger text;
-    v_owner name;
-BEGIN
-    SELECT g.relation INTO v_table FROM metafence.guarded_tables() AS g
-     WHERE g.name = p_name AND NOT g.is_covered;
-    IF v_table IS NULL THEN
-        RETURN false;
-    END IF;
-    FOR v_trigger IN SELECT t.tgname FROM pg_trigger AS t
-                      WHERE t.tgrelid = v_table AND t.tgname LIKE 'metafence\_%'
-                        AND t.tgname <> 'metafence_recovery' LOOP
-        EXECUTE format('DROP TRIGGER %I ON %s', v_trigger, v_table);
-    END LOOP;
-    EXECUTE format('CREATE TRIGGER metafence_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s
-                    FOR EACH STATEMENT
-                    WHEN (nullif(pg_catalog.current_setting(''metafence.pass'', true), '''')
-                          IS DISTINCT FROM pg_catalog.current_setting(''application_name''))
-                    EXECUTE FUNCTION metafence.guard()', v_table);
-    -- A BEFORE trigger locks each row once more. Only worker needs one: the refusal has to name its row, not
-    -- the row of worker_property that goes with it.
-    EXECUTE format('CREATE TRIGGER metafence_key %s INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW
-                    WHEN (pg_catalog.current_setting(''metafence.gate'', true) <> '''')
-                    EXECUTE FUNCTION metafence.refuse()',
-                   CASE p_name WHEN 'worker' THEN 'BEFORE' ELSE 'AFTER' END, v_table);
-    IF p_name = 'worker' THEN
-        EXECUTE format('CREATE TRIGGER metafence_log AFTER INSERT OR UPDATE OR DELETE ON %s
-                        FOR EACH ROW EXECUTE FUNCTION metafence.log_worker()', v_table);
-        EXECUTE format('CREATE TRIGGER metafence_intent BEFORE DELETE ON %s
-                        FOR EACH ROW EXECUTE FUNCTION metafence.keep_intended()', v_table);
-        -- They read it and delete from it, and what its owner hung on it must run with his rights.
-        SELECT pg_get_userbyid(c.relowner) INTO v_owner FROM pg_class AS c WHERE c.oid = v_table;
-        IF v_owner <> current_user
-           AND (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user) THEN
-            EXECUTE format('GRANT USAGE ON SCHEMA metafence TO %I', v_owner);
-            EXECUTE format('ALTER FUNCTION metafence.remove_worker(text, integer, text, integer, text)'
-                           ' OWNER TO %I', v_owner);
-            EXECUTE format('ALTER FUNCTION metafence.workers() OWNER TO %I', v_owner);
-            EXECUTE format('GRANT EXECUTE ON FUNCTION metafence.worker_table() TO %I', v_owner);
-        END IF;
-    END IF;
-    RETURN true;
-END
-$body$;
-
--- For the leader's agent: a fresh cluster has no tables at the installation, and later versions bring new
--- ones. Covers at most one table a call, with the guard's triggers or the recovery's, and waits at most 200 ms
--- for it. Returns how many are still without; call it again until 0. 42501: the owner of this schema may not create triggers on it.
-CREATE OR REPLACE FUNCTION metafence.complete() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
-AS $body$
-DECLARE
-    v_name name;
-    v_is_guard boolean;
-BEGIN
-    -- An installation or an uninstallation is under way otherwise.
-    IF pg_try_advisory_xact_lock(7741035926118263) THEN
-        SELECT g.name, g.is_guard INTO v_name, v_is_guard FROM metafence.uncovered_tables() AS g
-         ORDER BY random() LIMIT 1;
-        IF v_name IS NOT NULL THEN
-            BEGIN
-                IF v_is_guard THEN
-                    PERFORM metafence.cover(v_name);
-                ELSE
-                    PERFORM metafence.cover_recovery(v_name);
-                END IF;
-            EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-                NULL;
-            END;
-        END IF;
-    END IF;
-    RETURN (SELECT count(*) FROM metafence.uncovered_tables() AS g);
 END
 $body$;
 

@@ -399,8 +399,6 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
     v_table regclass;
-    v_owner name;
-    v_function text;
 BEGIN
     SELECT r.relation INTO v_table FROM metafence.recovery_tables() AS r
      WHERE r.name = p_name AND NOT r.is_covered;
@@ -414,15 +412,8 @@ BEGIN
                                       ELSE 'BEFORE INSERT ON %s FOR EACH ROW' END, v_table),
                    CASE p_name WHEN 'object' THEN 'on_attempt' WHEN 'fragment' THEN 'on_fragment'
                                ELSE 'on_delta' END);
-    -- What reads the catalog runs with the rights of its owner, as in cover.
-    SELECT pg_get_userbyid(c.relowner) INTO v_owner FROM pg_class AS c WHERE c.oid = v_table;
-    IF v_owner <> current_user AND (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user) THEN
-        EXECUTE format('GRANT USAGE ON SCHEMA metafence TO %I', v_owner);
-        FOREACH v_function IN ARRAY ARRAY['newest_migration(text)', 'job_name(text, bigint)',
-                                          'creating_jobs(text)'] LOOP
-            EXECUTE format('ALTER FUNCTION metafence.%s OWNER TO %I', v_function, v_owner);
-        END LOOP;
-    END IF;
+    PERFORM metafence.give_to_owner(
+        v_table, ARRAY['newest_migration(text)', 'job_name(text, bigint)', 'creating_jobs(text)']);
     RETURN true;
 END
 $body$;

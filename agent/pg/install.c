@@ -261,6 +261,22 @@ static const struct covering coverings[] = {
     {"recovery_tables", "cover_recovery", "is watched for recoveries"},
 };
 
+// Off, the guard has no triggers but worker's.
+static int say_covered(struct admin *admin, const struct covering *covering, const char *name,
+                       struct err *err)
+{
+    char guard[16];
+
+    if (admin_value(admin, "SELECT value FROM " SQL_SCHEMA ".setting WHERE name = 'guard'",
+                    guard, sizeof guard, err) < 0)
+        return -1;
+    bool is_off = covering == &coverings[0] && strcmp(guard, "off") == 0;
+    admin_say(admin, "table %s %s", name,
+              is_off && strcmp(name, "worker") != 0 ? "is not guarded any more"
+                                                    : covering->done);
+    return 0;
+}
+
 static int cover(struct admin *admin, const struct covering *covering, const char *name,
                  struct err *err)
 {
@@ -274,9 +290,7 @@ static int cover(struct admin *admin, const struct covering *covering, const cha
     (void)snprintf(what, sizeof what, "put triggers on table %s", name);
     PQfreemem(quoted);
     rc = admin_run_locked(admin, what, sql, err);
-    if (rc == 0)
-        admin_say(admin, "table %s %s", name, covering->done);
-    return rc;
+    return rc == 0 ? say_covered(admin, covering, name, err) : rc;
 }
 
 // One table a transaction: a CREATE TRIGGER that waits holds up all who write its table.

@@ -92,13 +92,9 @@ static void test_checkpoints(void **state)
     struct scene *s = *state;
 
     pgt_run(s->psql, "CREATE TABLE bare (LIKE hummock_version_delta INCLUDING ALL)");
-    pgt_run(s->admin, "CREATE TRIGGER metafence_guard BEFORE INSERT ON bare FOR EACH STATEMENT"
-                      " WHEN (nullif(pg_catalog.current_setting('metafence.pass', true), '') IS"
-                      " DISTINCT FROM pg_catalog.current_setting('application_name'))"
-                      " EXECUTE FUNCTION metafence.guard();"
-                      "CREATE TRIGGER metafence_key AFTER INSERT ON bare FOR EACH ROW WHEN"
-                      " (pg_catalog.current_setting('metafence.gate', true) <> '')"
-                      " EXECUTE FUNCTION metafence.refuse()");
+    pgt_run(s->admin, "CREATE TRIGGER metafence_insert AFTER INSERT ON bare REFERENCING NEW"
+                      " TABLE AS metafence_rows FOR EACH STATEMENT EXECUTE FUNCTION"
+                      " metafence.on_write()");
     pgt_run(s->b1, "SET synchronous_commit = off");
     assert_true(compare_commits(s, "nothing open, nothing dropped") < 10000);
     drop_job(s->b1, 11); // each is walked for field 9 then

@@ -51,6 +51,9 @@ static const char *const names[] = {
     "SEQUENCE count_unreadable",
     "SEQUENCE count_unlogged",
     "SEQUENCE mutation_id_seq",
+    "FUNCTION judge",
+    "FUNCTION pin_term",
+    "FUNCTION refuse_rows",
     "FUNCTION session_tag",
     "FUNCTION is_plain",
     "FUNCTION key_of",
@@ -212,7 +215,7 @@ static void test_half_uninstalled(void **state)
 {
     struct scene *s = *state;
     static const char *const steps[] = {
-        "DROP TRIGGER metafence_guard ON hummock_sequence",
+        "DROP TRIGGER metafence_update ON hummock_sequence",
         "DROP TRIGGER metafence_key ON worker",
         "DROP TRIGGER metafence_guard ON worker",
         "DROP TRIGGER metafence_log ON worker",

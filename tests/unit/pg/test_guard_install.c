@@ -139,7 +139,8 @@ static void test_upgrade(void **state)
     PGconn *a1 = pgt_connect("meta", PGT_DATABASE, TAG_A1);
     (void)pgt_campaign(a1, "meta-a");
     run_text(pq, "DROP TRIGGER metafence_hold ON election_leader;"
-                 "DROP FUNCTION metafence.guard, metafence.refuse, metafence.log_worker,"
+                 "DROP FUNCTION metafence.guard, metafence.on_write, metafence.refuse, "
+                 "metafence.log_worker,"
                  " metafence.keep_intended, metafence.on_hold, metafence.complete,"
                  " metafence.counters CASCADE;"
                  "DROP TABLE metafence.mutation, metafence.observed, metafence.tombstone;"
@@ -160,6 +161,84 @@ static void test_upgrade(void **state)
     (void)pgt_campaign(a1, "meta-a");
     assert_string_equal(pgt_get(pq, "SELECT owner_tag FROM metafence.term"), TAG_A1);
     PQfinish(a1);
+}
+
+// The triggers that installations had before these.
+#define OLD_TRIGGERS                                                                           \
+    "DO $$ DECLARE v regclass; BEGIN FOR v IN SELECT relation FROM metafence.guarded_tables()" \
+    " WHERE name <> 'worker' LOOP"                                                             \
+    " EXECUTE format($f$DROP TRIGGER metafence_insert ON %1$s; DROP TRIGGER metafence_update"  \
+    " ON %1$s; DROP TRIGGER metafence_delete ON %1$s; DROP TRIGGER metafence_truncate ON"      \
+    " %1$s; CREATE TRIGGER metafence_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON"   \
+    " %1$s FOR EACH STATEMENT WHEN (nullif(pg_catalog.current_setting('metafence.pass', true)" \
+    ", '') IS DISTINCT FROM pg_catalog.current_setting('application_name'))"                   \
+    " EXECUTE FUNCTION metafence.guard();"                                                     \
+    " CREATE TRIGGER metafence_key AFTER INSERT OR UPDATE OR DELETE ON %1$s FOR EACH ROW WHEN" \
+    " (pg_catalog.current_setting('metafence.gate', true) <> '')"                              \
+    " EXECUTE FUNCTION metafence.refuse()$f$, v); END LOOP; END $$"
+
+static const char *trigger_count(PGconn *pq, const char *name)
+{
+    return pgt_get(pq, "SELECT count(*) FROM pg_trigger WHERE tgname = '%s'", name);
+}
+
+// They guard until the new ones are there, each transaction of the installation by itself.
+static void test_upgrade_of_triggers(void **state)
+{
+    PGconn *pq = *state;
+    struct pg_params params = pgt_params(pgt_port());
+    struct sql_options options = install_options(&params);
+
+    run_text(pq, PGT_TABLES ";" TABLES_V2 "INSERT INTO hummock_sequence VALUES ('x', 1)");
+    install_now(&options);
+    run_text(pq, OLD_TRIGGERS);
+    PGconn *a1 = pgt_connect("meta", PGT_DATABASE, TAG_A1);
+    PGconn *b1 = pgt_connect("meta", PGT_DATABASE, TAG_B1);
+    (void)pgt_campaign(a1, "meta-a");
+    pgt_run(pq, "UPDATE election_leader SET last_heartbeat = now() - interval '6s'");
+    (void)pgt_campaign(b1, "meta-b");
+    for (int is_new = 0; is_new < 2; is_new++) {
+        assert_string_equal(trigger_count(pq, "metafence_key"), is_new ? "1" : "16");
+        assert_string_equal(trigger_count(pq, "metafence_update"), is_new ? "15" : "0");
+        assert_int_equal(status_of(&options).unguarded, is_new ? 0 : 15);
+        assert_string_equal(pgt_try(a1, "UPDATE hummock_sequence SET seq = 9"), "MF001");
+        assert_non_null(strstr(pgt_message(a1), "key name=x, session " TAG_A1));
+        assert_string_equal(pgt_try(a1, "TRUNCATE hummock_sequence"), "MF001");
+        pgt_run(b1,
+                "BEGIN; UPDATE hummock_sequence SET seq = 2; UPDATE worker SET status = 'R';"
+                "UPDATE hummock_sequence SET seq = 3; COMMIT");
+        install_now(&options);
+    }
+    PQfinish(a1);
+    PQfinish(b1);
+}
+
+// Off, there is nothing that a write could call, but on worker; the leader's agent or the
+// installation follows the mode.
+static void test_off_has_no_triggers(void **state)
+{
+    PGconn *pq = *state;
+    struct pg_params params = pgt_params(pgt_port());
+    struct sql_options options = install_options(&params);
+
+    run_text(pq, PGT_TABLES ";" TABLES_V2);
+    install_now(&options);
+    options.guard = "off";
+    install_now(&options);
+    assert_non_null(strstr(install_said, "table hummock_sequence is not guarded any more"));
+    assert_string_equal(trigger_count(pq, "metafence_update"), "0");
+    assert_string_equal(trigger_count(pq, "metafence_truncate"), "0");
+    assert_string_equal(trigger_count(pq, "metafence_log"), "1");
+    assert_int_equal(status_of(&options).unguarded, 0);
+    pgt_run(pq, "UPDATE metafence.setting SET value = 'enforce' WHERE name = 'guard'");
+    assert_int_equal(status_of(&options).unguarded, 15);
+    while (strcmp(pgt_get(pq, "SELECT metafence.complete()"), "0") != 0)
+        ;
+    assert_string_equal(trigger_count(pq, "metafence_update"), "15");
+    pgt_run(pq, "UPDATE metafence.setting SET value = 'off' WHERE name = 'guard'");
+    while (strcmp(pgt_get(pq, "SELECT metafence.complete()"), "0") != 0)
+        ;
+    assert_string_equal(trigger_count(pq, "metafence_update"), "0");
 }
 
 // --- beside a writing leader ---
@@ -344,7 +423,7 @@ static void test_status(void **state)
     run_text(pq, PGT_TABLES ";" TABLES_V2);
     install_now(&options);
     pgt_run(pq, "ALTER TABLE worker DISABLE TRIGGER metafence_log;"
-                "DROP TRIGGER metafence_guard ON hummock_sequence");
+                "DROP TRIGGER metafence_update ON hummock_sequence");
     PGconn *a1 = pgt_connect("meta", PGT_DATABASE, TAG_A1);
     PGconn *b1 = pgt_connect("meta", PGT_DATABASE, TAG_B1);
     (void)pgt_campaign(a1, "meta-a");
@@ -377,6 +456,8 @@ static const struct CMUnitTest tests[] = {
     INSTALL_TEST(test_only_what_is_meant),
     INSTALL_TEST(test_mode_is_kept),
     INSTALL_TEST(test_upgrade),
+    INSTALL_TEST(test_upgrade_of_triggers),
+    INSTALL_TEST(test_off_has_no_triggers),
     INSTALL_TEST(test_beside_a_writing_leader),
     INSTALL_TEST(test_uninstall_leaves_nothing),
     INSTALL_TEST(test_completion_by_the_agents_role),

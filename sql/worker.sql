@@ -1,0 +1,101 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- What worker has beyond the guard: the mutation log, and the refusal of deletes that an intent does not mean.
+
+-- AFTER each row of worker.
+CREATE OR REPLACE FUNCTION metafence.log_worker() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
+AS $body$
+DECLARE
+    v_tag text;
+    v_old jsonb;
+    v_new jsonb;
+    v_id bigint;
+BEGIN
+    IF NOT EXISTS (SELECT FROM metafence.setting AS s
+                    WHERE s.name = 'guard' AND s.value IN ('observe', 'enforce'))
+       OR TG_RELID <> metafence.worker_table() THEN
+        RETURN NULL;
+    END IF;
+    v_tag := metafence.session_tag();
+    IF metafence.is_plain(TG_RELID) THEN
+        v_old := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
+        v_new := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END;
+    END IF;
+    INSERT INTO metafence.mutation AS m
+           (logged_at, xid, operation, worker_id, tag, owned_term, term, old, new)
+    VALUES (clock_timestamp(), pg_current_xact_id(), TG_OP, (coalesce(v_new, v_old)->>'worker_id')::bigint,
+            v_tag, (SELECT g.owned_term FROM metafence.tag AS g WHERE g.tag = v_tag),
+            (SELECT t.term FROM metafence.term AS t ORDER BY t.since DESC LIMIT 1), v_old, v_new)
+    RETURNING m.id INTO v_id;
+    IF v_id % 100 = 0 AND current_setting('transaction_isolation') LIKE 'read %' THEN
+        DELETE FROM metafence.mutation AS m
+         WHERE m.id IN (SELECT x.id FROM metafence.mutation AS x WHERE x.id <= v_id - 2000
+                         ORDER BY x.id LIMIT 1000 FOR UPDATE SKIP LOCKED);
+    END IF;
+    RETURN NULL;
+EXCEPTION WHEN OTHERS OR query_canceled THEN
+    BEGIN
+        PERFORM nextval('metafence.count_unlogged');
+    EXCEPTION WHEN OTHERS THEN
+        NULL;
+    END;
+    RETURN NULL;
+END
+$body$;
+
+-- BEFORE each deleted row of worker, in observe and enforce. Where removals of its endpoint are announced, it
+-- has to be one of the rows that were judged: by id and version. The intents of the present term count, and in
+-- observe, where a superseded leader's late call is not refused, those of the term that it led.
+CREATE OR REPLACE FUNCTION metafence.keep_intended() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
+AS $body$
+DECLARE
+    v_tag text;
+    v_property regclass;
+    v_version text;
+    v_written text;
+    v_intended integer;
+    v_is_meant boolean;
+BEGIN
+    BEGIN
+        IF EXISTS (SELECT FROM metafence.intent AS i) AND metafence.is_plain(TG_RELID)
+           AND TG_RELID = metafence.worker_table() THEN
+            v_tag := metafence.session_tag();
+            SELECT c.oid INTO v_property FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
+             WHERE c.relname = 'worker_property' AND c.relkind = 'r' AND a.attname = 'worker_id'
+               AND c.relnamespace = (SELECT w.relnamespace FROM pg_class AS w WHERE w.oid = TG_RELID);
+            IF v_property IS NOT NULL AND metafence.is_plain(v_property) THEN
+                -- One that is locked is being written: it is left out, and the version differs.
+                EXECUTE format('SELECT concat_ws('' '', p.xmin, p.ctid) FROM %s AS p WHERE p.worker_id = $1'
+                               ' FOR UPDATE SKIP LOCKED', v_property) INTO v_written USING OLD.worker_id;
+            END IF;
+            v_version := concat_ws(' ', OLD.xmin, OLD.ctid, v_written);
+            SELECT i.worker_id, i.worker_id = OLD.worker_id AND i.row_version IS NOT DISTINCT FROM v_version
+              INTO v_intended, v_is_meant
+              FROM metafence.intent AS i
+              JOIN metafence.setting AS s ON s.name = 'guard' AND s.value IN ('observe', 'enforce')
+             WHERE i.host = OLD.host AND i.port = OLD.port
+               AND (EXISTS (SELECT FROM metafence.term AS t WHERE t.service = i.service AND t.term = i.term)
+                    OR s.value = 'observe' AND EXISTS (SELECT FROM metafence.tag AS g
+                                                        WHERE g.tag = v_tag AND g.owned_term = i.term))
+             ORDER BY 2 DESC, i.worker_id = OLD.worker_id DESC, i.term DESC, i.worker_id LIMIT 1;
+            IF v_is_meant THEN
+                v_intended := NULL;
+            ELSIF v_intended IS NOT NULL THEN
+                PERFORM nextval('metafence.count_intended');
+            END IF;
+        END IF;
+    EXCEPTION WHEN OTHERS OR query_canceled THEN
+        v_intended := NULL;
+        PERFORM metafence.count_unreadable(SQLERRM, SQLSTATE);
+    END;
+    IF v_intended IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'MF002', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
+            MESSAGE = format('metafence: DELETE of %s refused: key worker_id=%s, but the removal under way is'
+                             ' of worker_id=%s at %s:%s%s', TG_TABLE_NAME, OLD.worker_id, v_intended, OLD.host,
+                             OLD.port, CASE v_intended WHEN OLD.worker_id THEN ', before it was written again'
+                                       ELSE '' END);
+    END IF;
+    RETURN OLD;
+END
+$body$;

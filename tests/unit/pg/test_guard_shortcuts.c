@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// The owner is judged once a transaction: whatever a session does with its transaction, its
+// settings and its statements, a superseded tag gets nothing by it.
+#include "tests/unit/pg/scene.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define WRITE "UPDATE hummock_sequence SET seq = seq + 1"
+
+// a1 led term 1, b1 leads term 2.
+static void two_terms(struct scene *s)
+{
+    (void)pgt_campaign(s->a1, "meta-a");
+    pgt_run(s->a1, "INSERT INTO hummock_sequence VALUES ('x', 1)");
+    take_over(s, s->b1, "meta-b");
+}
+
+static void assert_refused(PGconn *pq, const char *sql)
+{
+    const char *state = pgt_try(pq, "%s", sql);
+
+    if (strcmp(state, "MF001") != 0)
+        fail_msg("%s: \"%s\"", sql, state);
+}
+
+static void test_pass_of_a_session(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    // It ends with its transaction …
+    pgt_run(s->b1, "BEGIN; " WRITE);
+    assert_string_equal(pgt_get(s->b1, "SHOW metafence.pass"), TAG_B1);
+    pgt_run(s->b1, "COMMIT");
+    assert_string_equal(pgt_get(s->b1, "SHOW metafence.pass"), "");
+    // … and is nobody else's.
+    pgt_run(s->a1, "SET metafence.pass = '" TAG_B1 "'");
+    assert_refused(s->a1, WRITE);
+    pgt_run(s->a1, "SET metafence.gate = ''");
+    assert_refused(s->a1, WRITE);
+    // Who gives one to itself could as well take off its tag: what is kept out are metas.
+    pgt_run(s->a1, "SET metafence.pass = '" TAG_A1 "'; " WRITE "; RESET metafence.pass");
+    assert_refused(s->a1, WRITE);
+}
+
+// What a transaction gives back it has to be given again.
+static void test_what_ends_a_pass(void **state)
+{
+    struct scene *s = *state;
+    static const char *const ends[] = {
+        "ROLLBACK TO before", "ROLLBACK TO before; RELEASE before",
+        "ROLLBACK; BEGIN",    "COMMIT; BEGIN",
+        "COMMIT AND CHAIN",   "COMMIT",
+    };
+    char tag[64];
+
+    two_terms(s);
+    for (unsigned i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        (void)snprintf(tag, sizeof tag, "metafence:cccccccc:%016x", i);
+        pgt_run(s->a2, "SET application_name = '%s'", tag);
+        take_over(s, s->a2, "meta-c");
+        pgt_run(s->a2, "BEGIN; SAVEPOINT before; " WRITE);
+        pgt_run(s->a2, "%s", ends[i]);
+        if (strcmp(ends[i], "COMMIT") == 0) {
+            pgt_run(s->a2, "DISCARD ALL");
+            pgt_run(s->a2, "SET application_name = '%s'", tag);
+        }
+        pgt_run(s->a3, "SET application_name = 'metafence:dddddddd:%016x'", i);
+        take_over(s, s->a3, "meta-d");
+        assert_refused(s->a2, WRITE);
+        (void)pgt_try(s->a2, "ROLLBACK");
+    }
+    assert_int_equal(counter(s, "ended") + counter(s, "takeover_without_lock"), 0);
+}
+
+// In the middle of a transaction that has been let pass.
+static void test_settings_within_a_transaction(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    // A pooler hands the session on, or it is renamed.
+    pgt_run(s->b1, "BEGIN; " WRITE "; SET LOCAL application_name = '" TAG_A1 "'");
+    assert_refused(s->b1, WRITE);
+    pgt_run(s->b1, "ROLLBACK; " WRITE);
+    pgt_run(s->b1, "SET application_name = '" TAG_A1 "'");
+    assert_refused(s->b1, WRITE);
+    pgt_run(s->b1, "SET application_name = '" TAG_B1 "'; " WRITE);
+    // Its settings are gone: judged again, and let pass again.
+    pgt_run(s->b1, "BEGIN; " WRITE "; RESET ALL; " WRITE "; COMMIT");
+    // Nameless after a tag: untagged, and nothing worse.
+    pgt_run(s->b1, "BEGIN; " WRITE "; SET LOCAL application_name = ''; " WRITE "; COMMIT");
+    assert_int_equal(counter(s, "refused"), 2);
+}
+
+static void test_mode_within_a_transaction(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    set_guard(s, "observe");
+    pgt_run(s->a1, "BEGIN; " WRITE);
+    pgt_run(s->b1, "BEGIN; INSERT INTO catalog_version VALUES ('x', 1)");
+    set_guard(s, "enforce");
+    assert_refused(s->a1, WRITE);
+    pgt_run(s->a1, "ROLLBACK; BEGIN");
+    set_guard(s, "off");
+    pgt_run(s->a1, "INSERT INTO hummock_gc_history VALUES (1, now())");
+    set_guard(s, "enforce");
+    assert_refused(s->a1, "DELETE FROM hummock_gc_history");
+    pgt_run(s->a1, "ROLLBACK");
+    pgt_run(s->b1, "UPDATE catalog_version SET version = 2; COMMIT");
+    assert_int_equal(counter(s, "observed"), 1); // its record went back with it
+}
+
+static void test_another_role(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    if (strcmp(pgt_get(s->admin, "SELECT count(*) FROM pg_roles WHERE rolname = 'deputy'"),
+               "0") == 0)
+        pgt_run(s->admin, "CREATE ROLE deputy");
+    pgt_run(s->admin, "GRANT deputy TO meta; GRANT ALL ON hummock_sequence TO deputy");
+    PGconn *const sessions[] = {s->a1, s->b1};
+    for (size_t i = 0; i < 2; i++)
+        pgt_run(sessions[i], "SET ROLE deputy");
+    assert_refused(s->a1, WRITE);
+    pgt_run(s->b1, "BEGIN; " WRITE "; " WRITE "; COMMIT"); // without a right in our schema
+    assert_int_equal(counter(s, "unreadable"), 0);
+    for (size_t i = 0; i < 2; i++)
+        pgt_run(sessions[i], "RESET ROLE");
+    pgt_run(s->admin, "DROP OWNED BY deputy; DROP ROLE deputy");
+}
+
+// --- kinds of statements ---
+
+static void copy_in(PGconn *pq, const char *rows, const char *expected)
+{
+    PGresult *result = PQexec(pq, "COPY hummock_sequence FROM STDIN");
+
+    assert_int_equal(PQresultStatus(result), PGRES_COPY_IN);
+    PQclear(result);
+    assert_int_equal(PQputCopyData(pq, rows, (int)strlen(rows)), 1);
+    assert_int_equal(PQputCopyEnd(pq, NULL), 1);
+    result = PQgetResult(pq);
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    assert_string_equal(state ? state : "", expected);
+    if (state)
+        assert_non_null(strstr(PQresultErrorMessage(result), "key name=y"));
+    PQclear(result);
+    assert_null(PQgetResult(pq));
+}
+
+static void test_kinds_of_statements(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    copy_in(s->a1, "y\t1\nz\t1\n", "MF001");
+    copy_in(s->b1, "y\t1\nz\t1\n", "");
+    assert_refused(s->a1, "WITH gone AS (DELETE FROM hummock_sequence RETURNING 1), new AS"
+                          " (INSERT INTO catalog_version VALUES ('n', 1) RETURNING 1)"
+                          " SELECT count(*) FROM gone, new");
+    assert_string_equal(pgt_get(s->admin, "SELECT count(*) FROM hummock_sequence"), "3");
+    assert_refused(s->a1, "INSERT INTO hummock_sequence VALUES ('x', 9) ON CONFLICT (name) DO"
+                          " UPDATE SET seq = excluded.seq");
+    assert_non_null(
+        strstr(pgt_message(s->a1), "UPDATE of hummock_sequence refused: key name=x"));
+    // What writes nothing is not refused.
+    pgt_run(s->a1, "INSERT INTO hummock_sequence VALUES ('x', 9) ON CONFLICT DO NOTHING");
+    pgt_run(s->a1, WRITE " WHERE name = 'nobody'");
+    assert_refused(s->a1, "DO $$ BEGIN UPDATE hummock_sequence SET seq = 9; END $$");
+    assert_string_equal(pgt_get(s->admin, "SELECT max(seq) FROM hummock_sequence"), "1");
+}
+
+static void test_prepared_statements(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    // Beyond the plans that are made for their parameters.
+    pgt_run(s->b1, "PREPARE w(bigint) AS UPDATE hummock_sequence SET seq = $1");
+    for (int i = 0; i < 8; i++)
+        pgt_run(s->b1, "EXECUTE w(2)");
+    pgt_run(s->b1, "BEGIN; EXECUTE w(3); EXECUTE w(3); COMMIT");
+    take_over(s, s->a2, "meta-a");
+    assert_refused(s->b1, "EXECUTE w(4)");
+    pgt_run(s->b1, "BEGIN");
+    assert_refused(s->b1, "EXECUTE w(5)");
+    pgt_run(s->b1, "ROLLBACK");
+    assert_string_equal(pgt_get(s->admin, "SELECT seq FROM hummock_sequence"), "3");
+}
+
+// A statement that waits for a row has nothing yet that a takeover would wait for, and is
+// judged when it has the row.
+static void test_statement_in_flight(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    pgt_run(s->psql, "BEGIN; " WRITE);
+    assert_int_equal(PQsendQuery(s->b1, WRITE), 1);
+    await_lock_wait(s, s->b1);
+    pgt_run(s->admin, "UPDATE election_leader SET last_heartbeat = now() - interval '6s'");
+    assert_string_equal(pgt_campaign(s->a2, "meta-a"), "meta-a");
+    assert_int_equal(counter(s, "ended") + counter(s, "takeover_without_lock"), 0);
+    pgt_run(s->psql, "COMMIT");
+    PGresult *result = PQgetResult(s->b1);
+    assert_string_equal(PQresultErrorField(result, PG_DIAG_SQLSTATE), "MF001");
+    PQclear(result);
+    assert_null(PQgetResult(s->b1));
+    assert_string_equal(pgt_get(s->admin, "SELECT seq FROM hummock_sequence"), "2");
+}
+
+// --- who can put names in our way ---
+
+// The shortcuts run with the session's search_path and our rights.
+static void test_hostile_names(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    pgt_run(s->admin, "SELECT metafence.cover_recovery('hummock_version_delta')");
+    pgt_run(s->admin, "CREATE SCHEMA evil AUTHORIZATION meta");
+    pgt_run(s->psql,
+            "CREATE SEQUENCE evil.spied_on; GRANT USAGE ON SEQUENCE evil.spied_on TO PUBLIC;"
+            "CREATE TABLE evil.metafence_rows (x int); CREATE TABLE evil.tag (tag text);"
+            "CREATE FUNCTION evil.spy(text, text) RETURNS boolean LANGUAGE plpgsql AS $$BEGIN"
+            " IF current_user <> 'meta' THEN PERFORM nextval('evil.spied_on'); END IF;"
+            " RETURN true; END$$;"
+            "CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.spy);"
+            "CREATE OPERATOR evil.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.spy);"
+            "CREATE OPERATOR evil.~~ (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.spy);"
+            "CREATE FUNCTION evil.current_setting(text) RETURNS text LANGUAGE sql AS"
+            " 'SELECT $$psql$$';"
+            "CREATE FUNCTION evil.set_config(text, text, boolean) RETURNS text LANGUAGE sql AS"
+            " 'SELECT $$psql$$';"
+            "CREATE FUNCTION evil.format(text, VARIADIC text[]) RETURNS text LANGUAGE sql AS"
+            " 'SELECT $$evil$$'");
+    static const char *const paths[] = {"evil, public, pg_catalog", "''"};
+    for (size_t i = 0; i < 2; i++) {
+        pgt_run(s->a1, "SET search_path = %s", paths[i]);
+        pgt_run(s->b1, "SET search_path = %s", paths[i]);
+        assert_refused(s->a1, "UPDATE public.hummock_sequence SET seq = 9");
+        assert_non_null(strstr(pgt_message(s->a1), "key name=x, session " TAG_A1));
+        pgt_run(s->b1,
+                "BEGIN; UPDATE public.hummock_sequence SET seq = 5;"
+                "INSERT INTO public.hummock_version_delta VALUES (%zu, 0, 0, 0, false,"
+                " '\\x4a'); COMMIT",
+                i);
+    }
+    assert_string_equal(pgt_get(s->admin, "SELECT is_called FROM evil.spied_on"), "f");
+    assert_int_equal(counter(s, "unreadable") + counter(s, "recovery_failed"), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    SCENE_TEST(test_pass_of_a_session),
+    SCENE_TEST(test_what_ends_a_pass),
+    SCENE_TEST(test_settings_within_a_transaction),
+    SCENE_TEST(test_mode_within_a_transaction),
+    SCENE_TEST(test_another_role),
+    SCENE_TEST(test_kinds_of_statements),
+    SCENE_TEST(test_prepared_statements),
+    SCENE_TEST(test_statement_in_flight),
+    SCENE_TEST(test_hostile_names),
+};
+
+UNIT_MAIN(tests)
