@@ -20,6 +20,7 @@
 #include "agent/observe.h"
 #include "agent/pg/election.h"
 #include "agent/report.h"
+#include "agent/request.h"
 #include "agent/workers/workers.h"
 #include "base/loop.h"
 
@@ -67,6 +68,7 @@ struct agent {
 
     struct executor executor;
     struct reporter reporter;
+    struct request request;
     struct history history;
     uint64_t history_seen; // entries of it before the timer `calm` was armed last
     struct metrics metrics;

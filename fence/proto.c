@@ -259,6 +259,7 @@ const char *fence_reason_name(enum fence_reason reason)
     case FENCE_REASON_DATABASE_REPLACED: return "DatabaseReplaced";
     case FENCE_REASON_PHANTOM_LEADER: return "PhantomLeader";
     case FENCE_REASON_DIVERGED_LEADER: return "DivergedLeader";
+    case FENCE_REASON_HANDOVER: return "Handover";
     }
     return "?";
 }

@@ -36,7 +36,8 @@ enum fence_reason {
     FENCE_REASON_DATABASE_REPLACED,
     FENCE_REASON_PHANTOM_LEADER,
     FENCE_REASON_DIVERGED_LEADER,
-    FENCE_REASON_LAST = FENCE_REASON_DIVERGED_LEADER,
+    FENCE_REASON_HANDOVER, // ordered: another one is to lead
+    FENCE_REASON_LAST = FENCE_REASON_HANDOVER,
 };
 
 // The election row in the agent's last good read.

@@ -39,7 +39,8 @@ struct cli_args {
     bool is_dry_run;
     bool is_watching;
     int64_t for_ns;     // 0: not given
-    int64_t timeout_ns; // default 10 s
+    int64_t wait_ns;    // default 60 s
+    int64_t timeout_ns; // default: the command's
     bool is_help;
 };
 
@@ -56,6 +57,7 @@ enum cli_option_id {
     CLI_OPTION_META_CONFIG = 1U << 9,
     CLI_OPTION_WATCH = 1U << 10,
     CLI_OPTION_RECOVERY = 1U << 11,
+    CLI_OPTION_WAIT = 1U << 12,
 };
 
 struct cli_command {
@@ -65,6 +67,7 @@ struct cli_command {
     const char *summary;
     const char *details;                     // for its help; may be NULL
     int (*run)(const struct cli_args *args); // returns enum cli_exit
+    int64_t timeout_ns;                      // default of --timeout; 0: 10 s
 };
 
 // Finds the command in the table (ended by a NULL name), parses its options, runs it. Prints
@@ -88,5 +91,7 @@ int cli_completion(const struct cli_args *args);
 int cli_config(const struct cli_args *args);
 int cli_doctor(const struct cli_args *args);
 int cli_reconcile(const struct cli_args *args);
+int cli_recover(const struct cli_args *args);
+int cli_handover(const struct cli_args *args);
 int cli_sql(const struct cli_args *args);
 int cli_version(const struct cli_args *args);

@@ -110,6 +110,7 @@ struct api_fact {
 struct order_fact {
     bool manual_fence;
     struct instant pause_end; // ns 0: not paused
+    uint64_t handover;        // incarnation that is to die so that another one leads; 0: none
 };
 
 // What has been done after a death, as confirmed by Postgres. 0: nothing yet.

@@ -152,6 +152,7 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
         true_reason = world->cluster &&
                       world->cluster->nodes[pod].diverged == p->shim.memory.status.incarnation;
         break;
+    case FENCE_REASON_HANDOVER: true_reason = false; break; // nobody orders it here
     case FENCE_REASON_LEASE_EXPIRED:
     case FENCE_REASON_AGENT_LOST:
     case FENCE_REASON_NONE: true_reason = world->now >= p->proof_until; break;

@@ -139,7 +139,8 @@ static void order(struct scene *scene, enum order_request_kind kind)
     scene->facts.status.value = 3;
     scene->facts.drops = (struct order_drops){.known = true, .is_complete = true};
     scene->facts.request =
-        (struct order_request){.kind = kind, .id = 77, .at = scene->facts.now};
+        (struct order_request){
+        .kind = kind, .id = 77, .at = scene->facts.now, .wait_ns = 60 * S};
 }
 
 static void test_drain(void **state)
@@ -218,6 +219,7 @@ static void test_recover_that_nobody_answers(void **state)
     scene_recovery(&scene); // who does not lead has nobody to ask
     order(&scene, ORDER_REQUEST_RECOVER);
     scene.facts.is_leader = false;
+    scene.facts.drops.fragments = 1; // … and nothing to wait for
     scene_decide(&scene);
     assert_false(scene.plan.send_recover);
     assert_int_equal(scene.plan.ended, ORDER_END_FAILED);
@@ -289,6 +291,17 @@ static void test_handover_to_nobody(void **state)
         scene_turn(&scene, 50 * S + delta);
         scene_acts(&scene, 0, 0);
         assert_int_equal(scene.plan.hold_start, delta < 0);
+        assert_int_equal(scene.plan.ended, delta < 0 ? ORDER_END_NONE : ORDER_END_FAILED);
+    }
+    // One that can't be killed is waited for no longer than for a successor.
+    for (int delta = -1; delta <= 1; delta++) {
+        scene_recovery(&scene);
+        order(&scene, ORDER_REQUEST_HANDOVER);
+        scene_decide(&scene);
+        scene.facts.is_leader = false; // it is not permitted to lead any more
+        scene.facts.row.holder = ORDER_ROW_UNKNOWN;
+        scene_turn(&scene, 30 * S + delta);
+        assert_int_equal(scene.plan.fence_meta, delta < 0);
         assert_int_equal(scene.plan.ended, delta < 0 ? ORDER_END_NONE : ORDER_END_FAILED);
     }
     scene_recovery(&scene);

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// recover, handover: gives the order to the leader's agent, then says for what it waits until
+// it has ended. What was ordered and not seen to end is not confirmed, never failed.
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/cli/cli.h"
+#include "agent/cli/client.h"
+#include "agent/cli/output.h"
+#include "base/clock.h"
+
+#define LOOK_EVERY_MS 100
+#define ASK_NS        (2 * NS_PER_SEC)
+
+struct verb {
+    const char *command;
+    const char *would;
+    const char *done;
+};
+
+struct watch {
+    const struct cli_args *args;
+    const struct verb *verb;
+    const char *socket;
+    double id; // of the order
+    struct instant began;
+    char said[640]; // the last line of progress
+};
+
+static bool is_for_people(const struct cli_args *args)
+{
+    return args->output == CLI_TABLE || args->output == CLI_WIDE;
+}
+
+static void describe(const cJSON *request, char *buf, size_t size)
+{
+    const char *step = client_text(request, "step");
+    const char *pending = client_text(request, "pending");
+    bool is_waiting = strcmp(step, "DRAIN") == 0;
+
+    if (is_waiting)
+        (void)snprintf(buf, size, "waits for %s%s%s", client_text(request, "waits_for"),
+                       pending[0] ? ": " : "", pending);
+    else
+        (void)snprintf(buf, size, "%s: waits for %s%s%s", step,
+                       client_text(request, "waits_for"),
+                       client_is_true(request, "gave_up_waiting") ? "; not waited for: " : "",
+                       client_is_true(request, "gave_up_waiting") ? pending : "");
+}
+
+// A line for each change. Results alone go to standard output where a program reads it.
+static void say_progress(struct watch *watch, const cJSON *request)
+{
+    char text[sizeof(watch->said)];
+
+    describe(request, text, sizeof(text));
+    if (strcmp(client_text(request, "step"), "IDLE") == 0 || strcmp(text, watch->said) == 0)
+        return;
+    memcpy(watch->said, text, sizeof(text));
+    (void)fprintf(is_for_people(watch->args) ? stdout : stderr, "%6.1fs  %s\n",
+                  (double)instant_since(clock_now(), watch->began) / 1e9, text);
+    (void)fflush(stdout);
+}
+
+static enum cli_exit exit_of(const cJSON *request)
+{
+    const char *result = client_text(request, "result");
+
+    if (strcmp(result, "done") == 0)
+        return CLI_DONE;
+    return strcmp(result, "failed") == 0 ? CLI_FAILED : CLI_NOT_CONFIRMED;
+}
+
+static void print_end(const struct watch *watch, const cJSON *request, const char *why)
+{
+    enum cli_exit end = why[0] ? CLI_NOT_CONFIRMED : exit_of(request);
+    cJSON *out = NULL;
+
+    if (!is_for_people(watch->args)) {
+        out = request ? cJSON_Duplicate(request, true) : cJSON_CreateObject();
+        if (!request)
+            (void)cJSON_AddStringToObject(out, "command", watch->verb->command);
+        (void)cJSON_AddBoolToObject(out, "confirmed", end == CLI_DONE);
+        if (why[0])
+            (void)cJSON_AddStringToObject(out, "missing", why);
+        output_print(watch->args->output, out);
+        cJSON_Delete(out);
+    } else if (end == CLI_DONE) {
+        (void)printf("%s (%.1f s)\n", watch->verb->done,
+                     client_number(request, "took_ms", 0) / 1000);
+    } else {
+        cli_complain("%s: %s: %s", watch->verb->command,
+                     end == CLI_FAILED ? "not done" : "ordered, but not confirmed",
+                     why[0] ? why : client_text(request, "detail"));
+    }
+}
+
+// Our order as the status shows it; NULL, and why, if it does not.
+static const cJSON *find_request(const struct watch *watch, const cJSON *status,
+                                 const char **ret_why)
+{
+    const cJSON *request = client_get(status, "request");
+
+    if (request && client_number(request, "id", -1) == watch->id)
+        return request;
+    *ret_why = "the agent does not know the order any more: it was restarted, or was given "
+               "another one";
+    return NULL;
+}
+
+// Until the order has ended, its agent has forgotten it, or the time is over.
+static int watch_order(struct watch *watch, struct instant deadline)
+{
+    struct err err = {0};
+
+    for (;;) {
+        cJSON *status = NULL;
+        const cJSON *request = NULL;
+        const char *why = "";
+        bool is_over = false;
+        int result = CLI_NOT_CONFIRMED;
+
+        if (client_ask(watch->socket, "{\"cmd\":\"status\"}\n", ASK_NS, &status, &err) < 0)
+            why = err.msg;
+        else if (!(request = find_request(watch, status, &why)))
+            is_over = true;
+        else if (client_text(request, "result")[0])
+            is_over = true;
+        else
+            say_progress(watch, request);
+        if (is_over && request)
+            result = (int)exit_of(request);
+        else if (!is_over && request && instant_reached(clock_now(), deadline))
+            why = watch->said[0] ? watch->said : "it has not begun";
+        if (is_over || instant_reached(clock_now(), deadline)) {
+            print_end(watch, request, why);
+            cJSON_Delete(status);
+            return result;
+        }
+        cJSON_Delete(status);
+        (void)poll(NULL, 0, LOOK_EVERY_MS);
+    }
+}
+
+// Returns the order's number, or -1 after saying why there is none.
+static double send_order(const struct cli_args *args, const struct verb *verb,
+                         const char *socket)
+{
+    struct buf line = {0};
+    struct err err = {0};
+    cJSON *answer = NULL;
+    char wait[32];
+    double id = -1;
+
+    (void)duration_format(args->wait_ns, wait, sizeof(wait));
+    client_request(&line, verb->command, args->reason, "wait", wait);
+    if (client_ask(socket, buf_str(&line), ASK_NS, &answer, &err) < 0)
+        cli_complain("%s: %s", verb->command, err.msg);
+    else if (!client_is_true(answer, "ok"))
+        cli_complain("%s: refused: %s", verb->command, client_text(answer, "error"));
+    else
+        id = client_number(answer, "request", -1);
+    cJSON_Delete(answer);
+    buf_done(&line);
+    return id;
+}
+
+// What is there now. Nothing is ordered.
+static int try_order(const struct cli_args *args, const struct verb *verb, const char *socket)
+{
+    struct err err = {0};
+    cJSON *status = NULL;
+    cJSON *out = NULL;
+    const char *pending = NULL;
+
+    if (client_ask(socket, "{\"cmd\":\"status\"}\n", ASK_NS, &status, &err) < 0) {
+        cli_complain("%s: %s", verb->command, err.msg);
+        return CLI_FAILED;
+    }
+    pending = client_text(status, "recovery.pending_text");
+    out = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(out, "command", verb->command);
+    (void)cJSON_AddStringToObject(out, "would", verb->would);
+    (void)cJSON_AddStringToObject(out, "id", client_text(status, "id"));
+    (void)cJSON_AddStringToObject(out, "role", client_text(status, "role"));
+    (void)cJSON_AddStringToObject(out, "pending", pending);
+    if (is_for_people(args))
+        (void)printf("%s, role %s: would wait for %s, then %s\n", client_text(status, "id"),
+                     client_text(status, "role"), pending[0] ? pending : "nothing",
+                     verb->would);
+    else
+        output_print(args->output, out);
+    cJSON_Delete(out);
+    cJSON_Delete(status);
+    return CLI_DONE;
+}
+
+static int run_verb(const struct cli_args *args, const struct verb *verb)
+{
+    char path[128];
+    struct watch watch = {.args = args, .verb = verb, .began = clock_now()};
+    int64_t bound_ns = args->wait_ns + args->timeout_ns;
+
+    watch.socket = cli_socket(args, path, sizeof(path));
+    if (args->is_dry_run)
+        return try_order(args, verb, watch.socket);
+    watch.id = send_order(args, verb, watch.socket);
+    if (watch.id < 0)
+        return CLI_FAILED;
+    return watch_order(&watch, instant_add(watch.began, bound_ns));
+}
+
+int cli_recover(const struct cli_args *args)
+{
+    static const struct verb verb = {"recover", "have meta recover globally",
+                                     "recovered: compute nodes have reset, jobs run again"};
+
+    return run_verb(args, &verb);
+}
+
+int cli_handover(const struct cli_args *args)
+{
+    static const struct verb verb = {
+        "handover", "kill meta and hold its start until another one leads",
+        "handed over: another meta leads, the old one comes back as a follower"};
+
+    return run_verb(args, &verb);
+}
