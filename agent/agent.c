@@ -298,7 +298,7 @@ static void on_request(const struct control_request *request, struct buf *answer
     case CONTROL_RECONCILE: workers_order(agent->workers, request->is_dry, answer); return;
     case CONTROL_REPORT: workers_report_json(agent->workers, answer); return;
     case CONTROL_RECOVER:
-    case CONTROL_HANDOVER: request_order(agent, request, answer); return;
+    case CONTROL_HANDOVER: planned_order(agent, request, answer); return;
     case CONTROL_FENCE:
         orders->manual_fence = true;
         agent->has_manual = true;
@@ -462,7 +462,7 @@ void agent_free(struct agent *agent)
     if (!agent)
         return;
     workers_free(agent->workers);
-    request_free(&agent->request);
+    planned_free(&agent->planned);
     kube_free(agent->kube);
     http_free(agent->http);
     install_free(agent->install);

@@ -19,8 +19,8 @@
 #include "agent/metrics.h"
 #include "agent/observe.h"
 #include "agent/pg/election.h"
+#include "agent/planned.h"
 #include "agent/report.h"
-#include "agent/request.h"
 #include "agent/workers/workers.h"
 #include "base/loop.h"
 
@@ -68,7 +68,7 @@ struct agent {
 
     struct executor executor;
     struct reporter reporter;
-    struct request request;
+    struct planned planned;
     struct history history;
     uint64_t history_seen; // entries of it before the timer `calm` was armed last
     struct metrics metrics;

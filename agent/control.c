@@ -22,8 +22,9 @@ struct control {
     struct buf answer;
 };
 
-static const char *const command_names[] = {"status",    "fence",  "unfence", "pause",   "resume",
-                                            "reconcile", "report", "recover", "handover"};
+static const char *const command_names[] = {"status", "fence",   "unfence",
+                                            "pause",  "resume",  "reconcile",
+                                            "report", "recover", "handover"};
 #define COMMAND_COUNT (sizeof(command_names) / sizeof(command_names[0]))
 
 const char *control_command_name(enum control_command command)

@@ -8,7 +8,6 @@ static const char *const sql_verbs[] = {"install", "uninstall", "print", "status
 
 #define TO_AGENT (CLI_OPTION_CONFIG | CLI_OPTION_SOCKET | CLI_OPTION_OUTPUT)
 #define ORDER    (TO_AGENT | CLI_OPTION_REASON | CLI_OPTION_TIMEOUT | CLI_OPTION_DRY_RUN)
-#define LONG_NS  (INT64_C(300) * 1000000000)
 
 static const struct cli_command commands[] = {
     {"agent", CLI_OPTION_CONFIG | CLI_OPTION_SOCKET, NULL, "run the agent beside a meta",
@@ -40,14 +39,14 @@ static const struct cli_command commands[] = {
      "(recovery.mode enforce), and lets it start again when another one does, after ttl at\n"
      "the earliest. What is still there after --wait is not waited for: it goes on. Exit\n"
      "status 3 says that it was begun, and its end was not seen.",
-     cli_handover, LONG_NS},
+     cli_handover},
     {"recover", ORDER | CLI_OPTION_WAIT, NULL, "a global recovery, in the safe order",
      "Asks the leader's agent: it waits for dropped jobs and jobs being created, then has its\n"
      "meta recover. What the recovery removes waits for the resets of the compute nodes\n"
      "(recovery.mode enforce). What is still there after --wait is not waited for: it goes\n"
      "on. Returns at the end of the recovery; exit status 3 says that it was begun, and its\n"
      "end was not seen.",
-     cli_recover, LONG_NS},
+     cli_recover},
     {"reconcile",
      CLI_OPTION_CONFIG | CLI_OPTION_SOCKET | CLI_OPTION_OUTPUT | CLI_OPTION_DRY_RUN |
          CLI_OPTION_TIMEOUT,

@@ -80,7 +80,8 @@ static bool is_clean(int wait_status)
     return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
 }
 
-// An operator's orders, exit 0, TERM and aborts of a first start don't count for the storm limit.
+// An operator's orders, exit 0, TERM and aborts of a first start don't count for the storm
+// limit.
 static bool end_counts(const struct shim_memory *memory, struct instant now, int wait_status)
 {
     if (latch_has(memory, SHIM_TERM_RECEIVED))

@@ -11,6 +11,7 @@
 #include "base/err.h"
 
 #define DEFAULT_TIMEOUT_NS (10 * NS_PER_SEC)
+#define LONG_TIMEOUT_NS    (300 * NS_PER_SEC)
 
 struct option {
     enum cli_option_id id;
@@ -257,8 +258,9 @@ static int run_command(int argc, char **argv, const struct cli_command *command,
                             .program = program_name(argv[0]),
                             .command = command->name,
                             .wait_ns = CONTROL_WAIT_NS,
-                            .timeout_ns = command->timeout_ns ? command->timeout_ns
-                                                              : DEFAULT_TIMEOUT_NS};
+                            .timeout_ns = command->options & CLI_OPTION_WAIT
+                                              ? LONG_TIMEOUT_NS
+                                              : DEFAULT_TIMEOUT_NS};
 
     for (int i = 2; i < argc;) {
         int taken = take_argument(&args, command, argv + i);

@@ -40,7 +40,7 @@ struct cli_args {
     bool is_watching;
     int64_t for_ns;     // 0: not given
     int64_t wait_ns;    // default 60 s
-    int64_t timeout_ns; // default: the command's
+    int64_t timeout_ns; // default 10 s, 5 min of commands that take --wait
     bool is_help;
 };
 
@@ -67,7 +67,6 @@ struct cli_command {
     const char *summary;
     const char *details;                     // for its help; may be NULL
     int (*run)(const struct cli_args *args); // returns enum cli_exit
-    int64_t timeout_ns;                      // default of --timeout; 0: 10 s
 };
 
 // Finds the command in the table (ended by a NULL name), parses its options, runs it. Prints

@@ -40,9 +40,9 @@ void rule_handover_fill(struct turn *turn)
     plan_kill(turn, FENCE_REASON_HANDOVER, 0);
 }
 
-// The one exception to "a healthy leader is never killed" unasked. What its memory holds of the workers
-// is not what the table says, no call can mend that, and its next recovery would abort it; the
-// same id takes the lease again at once, and loads the table anew.
+// The one exception to "a healthy leader is never killed" unasked. What its memory holds of the
+// workers is not what the table says, no call can mend that, and its next recovery would abort
+// it; the same id takes the lease again at once, and loads the table anew.
 bool rule_diverged_leader_holds(const struct turn *turn)
 {
     return is_leader_of(turn, turn->facts->workers.diverged_incarnation);

@@ -176,8 +176,7 @@ struct order_config {
     {                                                                                          \
         .max_hold_ns = 60 * NS_PER_SEC, .kill_after_ns = 30 * NS_PER_SEC,                      \
         .reset_before_start_ns = 15 * NS_PER_SEC, .handover_ns = 30 * NS_PER_SEC,              \
-        .margin_ns = NS_PER_SEC,                                                               \
-        .gate_stale_ns = 10 * NS_PER_SEC, .fresh_ns = NS_PER_SEC,                              \
+        .margin_ns = NS_PER_SEC, .gate_stale_ns = 10 * NS_PER_SEC, .fresh_ns = NS_PER_SEC,     \
         .refusal_ns = 7 * NS_PER_SEC, .init_timeout_ns = 20 * NS_PER_SEC,                      \
         .stats_timeout_ns = 2 * NS_PER_SEC, .retry_ns = NS_PER_SEC,                            \
         .recheck_ns = NS_PER_SEC / 2,                                                          \
@@ -221,10 +220,10 @@ struct order_memory {
     uint32_t serial;
     uint32_t node_count;
     struct order_node_memory nodes[ORDER_NODES_MAX];
-    uint64_t request;         // the last whose first part is over: drained
-    uint64_t acted;           // request whose call, or fence, was planned
+    uint64_t request; // the last whose first part is over: drained
+    uint64_t acted;   // request whose call, or fence, was planned
     struct instant acted_at;
-    uint64_t finished;        // request
+    uint64_t finished; // request
 };
 
 // --- what comes out ---

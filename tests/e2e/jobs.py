@@ -14,7 +14,7 @@ from typing import Any
 from computes import Compute, with_registry
 from harness import Cluster, Pod, boot_ns, wait_for
 from harness.logs import Event, WitnessFile
-from harness.paths import metasim
+from harness.paths import metafence, metasim
 from harness.process import Process
 
 # As computes.WORKERS, with the jobs of the catalog alone.
@@ -108,7 +108,7 @@ class Node(Compute):
         return json.loads(done.stdout)
 
     def make_busy(self, job: Job) -> Point:
-        """Its actor of the job's first fragment is in a chunk and sees nothing until the point is released."""
+        """Its actor of the job's first fragment is in a chunk and sees nothing until that is released."""
         busy, at = self.point("actor-busy"), boot_ns()
         self.call("update", str(job.fragments[0]))
         await_event(self.witness, "paused", at, at="actor-busy")
@@ -147,15 +147,16 @@ class Jobs:
                 f"--pause-dir={pod.dir / 'points'}",
             ]
 
-    def start(self, nodes: int = 1, *flags: str) -> Pod:
+    def start(self, nodes: int = 1, *flags: str, mode: str | None = None) -> Pod:
         """The leader, once all compute nodes have their streams."""
-        leader = self.cluster.start()
+        if mode:
+            self.cluster.install_sql()
+            self.set_mode(mode)
+        leader = self.cluster.start(sql=False)
         await_event(leader.witness, "recovery_done", 0)
         for n in range(nodes):
             self.add_node(f"c{n + 1}", *flags)
-            wait_for(
-                "its stream", lambda n=n: len(leader.witness.events("stream_connected")) > n, PATIENCE
-            )
+            wait_for("its stream", lambda n=n: len(leader.witness.events("stream_connected")) > n, PATIENCE)
         return leader
 
     def add_node(self, name: str, *flags: str) -> Node:
@@ -184,6 +185,14 @@ class Jobs:
         status, said = self.later(pod, *words).wait()
         assert status == 0, f"{words}: exit {status}: {said}"
         return json.loads(said)
+
+    def order(self, pod: Pod, *words: str) -> Callable[[], None]:
+        """`metafence <words>` at that pod's agent; what is returned waits until it has succeeded."""
+        self._calls += 1
+        name, folder = f"order{self._calls}-{words[0]}", self.cluster.lab.dir / "calls"
+        folder.mkdir(exist_ok=True)
+        argv: list[str | Path] = [metafence(), *words, "--socket", pod.dir / "agent.sock"]
+        return Call(words, self.cluster.lab.spawn(name, argv, folder / name), boot_ns()).succeeds
 
     def create(self, pod: Pod, name: str, actors: int = 1) -> Job:
         made = self.ask(pod, "create", name, str(actors))
@@ -251,7 +260,8 @@ class Jobs:
     def markers(self) -> list[tuple[Any, ...]]:
         """The record of recoveries: id, term, attempts, refused, how it ended."""
         return self.cluster.postgres.sql(
-            "SELECT id, term, joined, refused, ended FROM metafence.recovery WHERE scope = 'global' ORDER BY id"
+            "SELECT id, term, joined, refused, ended FROM metafence.recovery"
+            " WHERE scope = 'global' ORDER BY id"
         )
 
     def purges(self) -> list[dict[str, Any]]:
@@ -260,9 +270,17 @@ class Jobs:
         rows = self.cluster.postgres.sql(f"SELECT {', '.join(names)} FROM metafence.purge ORDER BY id")
         return [dict(zip(names, row, strict=True)) for row in rows]
 
+    def configure(self, mode: str, **options: str) -> None:
+        """Of ordered recovery: what the agents are told, before they start."""
+        for pod in self.cluster.pods:
+            pod.config["recovery"] = {"mode": mode, **options}
+
     def set_mode(self, mode: str) -> None:
-        """Of ordered recovery, in the database."""
+        """… and what the schema is, which is asked in each transaction."""
         self.cluster.postgres.sql("UPDATE metafence.setting SET value = %s WHERE name = 'recovery'", mode)
+
+    def panics(self) -> list[Event]:
+        return [e for node in self.nodes for e in node.panics()]
 
 
 @dataclass

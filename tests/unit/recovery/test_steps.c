@@ -138,8 +138,7 @@ static void order(struct scene *scene, enum order_request_kind kind)
     scene->facts.marker = (struct order_marker){0};
     scene->facts.status.value = 3;
     scene->facts.drops = (struct order_drops){.known = true, .is_complete = true};
-    scene->facts.request =
-        (struct order_request){
+    scene->facts.request = (struct order_request){
         .kind = kind, .id = 77, .at = scene->facts.now, .wait_ns = 60 * S};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/request.h"
+#include "agent/planned.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,20 +24,20 @@ static const char *kind_name(enum order_request_kind kind)
     return "none";
 }
 
-static const char *end_name(enum request_end end)
+static const char *end_name(enum planned_end end)
 {
     switch (end) {
-    case REQUEST_OPEN: return "";
-    case REQUEST_DONE: return "done";
-    case REQUEST_FAILED: return "failed";
-    case REQUEST_UNKNOWN: return "unknown";
+    case PLANNED_OPEN: return "";
+    case PLANNED_DONE: return "done";
+    case PLANNED_FAILED: return "failed";
+    case PLANNED_UNKNOWN: return "unknown";
     }
     return "";
 }
 
-static bool is_open(const struct request *request)
+static bool is_open(const struct planned *planned)
 {
-    return request->order.kind != ORDER_REQUEST_NONE && request->end == REQUEST_OPEN;
+    return planned->order.kind != ORDER_REQUEST_NONE && planned->end == PLANNED_OPEN;
 }
 
 // --- the order comes ---
@@ -62,18 +62,18 @@ static bool object(const struct agent *agent, enum order_request_kind kind, char
                    size_t size)
 {
     const struct election_fact *election = &agent->facts.election;
-    const struct request *request = &agent->request;
+    const struct planned *planned = &agent->planned;
     const char *objection = NULL;
 
-    if (is_open(request))
+    if (is_open(planned))
         (void)snprintf(why, size, "%s is under way: `metafence status` shows how far",
-                       kind_name(request->order.kind));
+                       kind_name(planned->order.kind));
     else if (agent->plan.rule == RULE_PAUSED)
         (void)snprintf(why, size, "fencing is paused: resume first");
     else if (agent->plan.rule != RULE_LEADER)
         (void)snprintf(why, size,
                        "this agent's meta is not the verified leader (rule %s): ask the agent "
-                       "of %s",
+                       "of %.255s",
                        rule_name(agent->plan.rule),
                        election->known && election->row == ROW_OTHER ? election->owner_id
                                                                      : "the one that is");
@@ -91,26 +91,26 @@ static void refuse(struct buf *answer, const char *why)
     buf_putc(answer, '}');
 }
 
-void request_order(struct agent *agent, const struct control_request *control,
+void planned_order(struct agent *agent, const struct control_request *control,
                    struct buf *answer)
 {
-    struct request *request = &agent->request;
-    enum order_request_kind kind = control->command == CONTROL_RECOVER ? ORDER_REQUEST_RECOVER
-                                                                       : ORDER_REQUEST_HANDOVER;
-    struct grpc_calls *calls = request->calls;
-    uint64_t id = request->order.id + 1;
-    char why[320];
+    struct planned *planned = &agent->planned;
+    enum order_request_kind kind =
+        control->command == CONTROL_RECOVER ? ORDER_REQUEST_RECOVER : ORDER_REQUEST_HANDOVER;
+    struct grpc_calls *calls = planned->calls;
+    uint64_t id = planned->order.id + 1;
+    char why[400];
 
     if (object(agent, kind, why, sizeof(why))) {
         refuse(answer, why);
         return;
     }
-    *request = (struct request){
+    *planned = (struct planned){
         .order = {.kind = kind, .id = id, .at = clock_now(), .wait_ns = control->wait_ns},
         .incarnation = agent->memory.incarnation,
         .calls = calls,
     };
-    memcpy(request->reason, control->reason, sizeof(request->reason));
+    memcpy(planned->reason, control->reason, sizeof(planned->reason));
     log_warn("ordered", kv_str("command", kind_name(kind)), kv_str("reason", control->reason),
              kv_int("uid", (int64_t)control->peer_uid), kv_dur("wait", control->wait_ns));
     history_add(&agent->history, &agent->facts, &agent->memory, kind_name(kind),
@@ -119,42 +119,42 @@ void request_order(struct agent *agent, const struct control_request *control,
     buf_printf(answer, "{\"ok\":true,\"request\":%" PRIu64 "}", id);
 }
 
-void request_free(struct request *request)
+void planned_free(struct planned *planned)
 {
-    grpc_calls_free(request->calls);
-    request->calls = NULL;
+    grpc_calls_free(planned->calls);
+    planned->calls = NULL;
 }
 
 // --- what is decided on, and done ---
 
-void request_facts(const struct request *request, struct order_facts *facts)
+void planned_facts(const struct planned *planned, struct order_facts *facts)
 {
-    facts->request = is_open(request) ? request->order : (struct order_request){0};
+    facts->request = is_open(planned) ? planned->order : (struct order_request){0};
 }
 
 static void on_recovered(const struct grpc_call_result *result, void *arg)
 {
     struct agent *agent = arg;
-    struct request *request = &agent->request;
+    struct planned *planned = &agent->planned;
 
-    if (!is_open(request) || request->order.recover != ORDER_CALL_PENDING)
+    if (!is_open(planned) || planned->order.recover != ORDER_CALL_PENDING)
         return;
     switch (result->outcome) {
-    case GRPC_CALL_OK: request->order.recover = ORDER_CALL_DONE; break;
-    case GRPC_CALL_UNKNOWN: request->order.recover = ORDER_CALL_UNKNOWN; break;
+    case GRPC_CALL_OK: planned->order.recover = ORDER_CALL_DONE; break;
+    case GRPC_CALL_UNKNOWN: planned->order.recover = ORDER_CALL_UNKNOWN; break;
     case GRPC_CALL_ERROR:
-    case GRPC_CALL_NOT_SENT: request->order.recover = ORDER_CALL_FAILED; break;
+    case GRPC_CALL_NOT_SENT: planned->order.recover = ORDER_CALL_FAILED; break;
     }
-    request->order.recover_ended_at = clock_now();
+    planned->order.recover_ended_at = clock_now();
     if (result->outcome != GRPC_CALL_OK)
-        (void)snprintf(request->detail, sizeof(request->detail), "Recover: %s: %s",
+        (void)snprintf(planned->detail, sizeof(planned->detail), "Recover: %s: %s",
                        grpc_outcome_name(result->outcome), result->detail);
     agent_feed(agent);
 }
 
 static void send_recover(struct agent *agent)
 {
-    struct request *request = &agent->request;
+    struct planned *planned = &agent->planned;
     const struct grpc_calls_config config = {
         .port = (uint16_t)agent->config.meta_service_port,
         .timeout_ns = {[GRPC_RECOVER] = RECOVER_NS},
@@ -164,38 +164,38 @@ static void send_recover(struct agent *agent)
     struct err err = {0};
 
     // A call of an order that was given up: its answer would be taken for this one's.
-    if (request->calls && grpc_calls_is_busy(request->calls, GRPC_RECOVER))
-        request_free(request);
-    if (!request->calls)
-        request->calls = grpc_calls_new(agent->loop, &config);
-    request->order.recover = ORDER_CALL_PENDING;
-    if (grpc_recover(request->calls, clock_now(), &err) == 0)
+    if (planned->calls && grpc_calls_is_busy(planned->calls, GRPC_RECOVER))
+        planned_free(planned);
+    if (!planned->calls)
+        planned->calls = grpc_calls_new(agent->loop, &config);
+    planned->order.recover = ORDER_CALL_PENDING;
+    if (grpc_recover(planned->calls, clock_now(), &err) == 0)
         return;
-    request->order.recover = ORDER_CALL_FAILED;
-    request->order.recover_ended_at = clock_now();
-    (void)snprintf(request->detail, sizeof(request->detail), "Recover: not sent: %.150s",
+    planned->order.recover = ORDER_CALL_FAILED;
+    planned->order.recover_ended_at = clock_now();
+    (void)snprintf(planned->detail, sizeof(planned->detail), "Recover: not sent: %.150s",
                    err.msg);
     agent_feed(agent);
 }
 
 // Whether it is sure that nothing has happened, or will.
-static bool is_undone(const struct request *request, bool has_acted)
+static bool is_undone(const struct planned *planned, bool has_acted)
 {
-    if (!has_acted || request->order.kind == ORDER_REQUEST_NONE)
+    if (!has_acted || planned->order.kind == ORDER_REQUEST_NONE)
         return true;
-    return request->order.kind == ORDER_REQUEST_RECOVER &&
-           (request->order.recover == ORDER_CALL_FAILED ||
-            request->order.recover == ORDER_CALL_NONE);
+    return planned->order.kind == ORDER_REQUEST_RECOVER &&
+           (planned->order.recover == ORDER_CALL_FAILED ||
+            planned->order.recover == ORDER_CALL_NONE);
 }
 
 static const char *failure_text(const struct agent *agent, bool has_acted)
 {
-    const struct request *request = &agent->request;
+    const struct planned *planned = &agent->planned;
 
     if (!has_acted)
         return "leadership was lost while it waited";
-    if (request->order.kind == ORDER_REQUEST_HANDOVER)
-        return request->wait == ORDER_WAIT_DEATH ? "meta's death could not be confirmed"
+    if (planned->order.kind == ORDER_REQUEST_HANDOVER)
+        return planned->wait == ORDER_WAIT_DEATH ? "meta's death could not be confirmed"
                                                  : "no other meta has taken the lead";
     return agent->plan.rule == RULE_LEADER ? "the end of the recovery was not seen"
                                            : "leadership was lost during the recovery";
@@ -203,58 +203,58 @@ static const char *failure_text(const struct agent *agent, bool has_acted)
 
 static void end(struct agent *agent, enum order_end how)
 {
-    struct request *request = &agent->request;
-    bool has_acted = request->step != ORDER_IDLE && request->step != ORDER_DRAIN;
+    struct planned *planned = &agent->planned;
+    bool has_acted = planned->step != ORDER_IDLE && planned->step != ORDER_DRAIN;
 
-    request->end = how == ORDER_END_DONE             ? REQUEST_DONE
-                   : is_undone(request, has_acted) ? REQUEST_FAILED
-                                                     : REQUEST_UNKNOWN;
-    request->ended_at = clock_now();
-    if (how != ORDER_END_DONE && !request->detail[0])
-        (void)snprintf(request->detail, sizeof(request->detail), "%s",
+    planned->end = how == ORDER_END_DONE           ? PLANNED_DONE
+                   : is_undone(planned, has_acted) ? PLANNED_FAILED
+                                                   : PLANNED_UNKNOWN;
+    planned->ended_at = clock_now();
+    if (how != ORDER_END_DONE && !planned->detail[0])
+        (void)snprintf(planned->detail, sizeof(planned->detail), "%s",
                        failure_text(agent, has_acted));
     if (how == ORDER_END_DONE)
-        request->detail[0] = '\0';
-    log_warn("order ended", kv_str("command", kind_name(request->order.kind)),
-             kv_str("result", end_name(request->end)), kv_str("detail", request->detail),
-             kv_dur("took", instant_since(request->ended_at, request->order.at)));
-    history_add(&agent->history, &agent->facts, &agent->memory,
-                kind_name(request->order.kind), end_name(request->end));
+        planned->detail[0] = '\0';
+    log_warn("order ended", kv_str("command", kind_name(planned->order.kind)),
+             kv_str("result", end_name(planned->end)), kv_str("detail", planned->detail),
+             kv_dur("took", instant_since(planned->ended_at, planned->order.at)));
+    history_add(&agent->history, &agent->facts, &agent->memory, kind_name(planned->order.kind),
+                end_name(planned->end));
 }
 
 // Log lines at edges alone.
-static void say_progress(struct request *request, const struct order_plan *plan)
+static void say_progress(struct planned *planned, const struct order_plan *plan)
 {
     if (plan->drain_gave_up) {
-        request->has_given_up_waiting = true;
+        planned->has_given_up_waiting = true;
         log_warn("what is dropped or created is waited for no longer",
-                 kv_str("command", kind_name(request->order.kind)),
-                 kv_str("left", request->pending));
+                 kv_str("command", kind_name(planned->order.kind)),
+                 kv_str("left", planned->pending));
     }
-    if (request->step == plan->step && request->wait == plan->wait)
+    if (planned->step == plan->step && planned->wait == plan->wait)
         return;
-    request->step = plan->step;
-    request->wait = plan->wait;
-    log_info("order goes on", kv_str("command", kind_name(request->order.kind)),
+    planned->step = plan->step;
+    planned->wait = plan->wait;
+    log_info("order goes on", kv_str("command", kind_name(planned->order.kind)),
              kv_str("step", order_step_name(plan->step)),
              kv_str("waits_for", order_wait_name(plan->wait)),
-             kv_str("pending", plan->step == ORDER_DRAIN ? request->pending : ""));
+             kv_str("pending", plan->step == ORDER_DRAIN ? planned->pending : ""));
 }
 
-void request_turn(struct agent *agent, const struct order_plan *plan, const char *pending)
+void planned_turn(struct agent *agent, const struct order_plan *plan, const char *pending)
 {
-    struct request *request = &agent->request;
+    struct planned *planned = &agent->planned;
     uint64_t handover = 0;
 
-    if (is_open(request)) {
-        (void)snprintf(request->pending, sizeof(request->pending), "%s", pending);
+    if (is_open(planned)) {
+        (void)snprintf(planned->pending, sizeof(planned->pending), "%s", pending);
         if (plan->ended != ORDER_END_NONE)
             end(agent, plan->ended);
         else
-            say_progress(request, plan);
+            say_progress(planned, plan);
         if (plan->send_recover)
             send_recover(agent);
-        handover = plan->fence_meta ? request->incarnation : 0;
+        handover = plan->fence_meta ? planned->incarnation : 0;
     }
     if (agent->facts.orders.handover == handover)
         return;
@@ -264,27 +264,27 @@ void request_turn(struct agent *agent, const struct order_plan *plan, const char
 
 // --- for people ---
 
-void request_status_json(const struct agent *agent, struct instant now, struct buf *out)
+void planned_status_json(const struct agent *agent, struct instant now, struct buf *out)
 {
-    const struct request *request = &agent->request;
-    struct instant until = request->end == REQUEST_OPEN ? now : request->ended_at;
+    const struct planned *planned = &agent->planned;
+    struct instant until = planned->end == PLANNED_OPEN ? now : planned->ended_at;
 
-    if (request->order.kind == ORDER_REQUEST_NONE) {
+    if (planned->order.kind == ORDER_REQUEST_NONE) {
         buf_puts(out, ",\"request\":null");
         return;
     }
     buf_printf(out, ",\"request\":{\"id\":%" PRIu64 ",\"command\":\"%s\",\"result\":\"%s\"",
-               request->order.id, kind_name(request->order.kind), end_name(request->end));
+               planned->order.id, kind_name(planned->order.kind), end_name(planned->end));
     buf_printf(out, ",\"took_ms\":%" PRId64 ",\"wait_ms\":%" PRId64,
-               instant_since(until, request->order.at) / NS_PER_MS,
-               request->order.wait_ns / NS_PER_MS);
+               instant_since(until, planned->order.at) / NS_PER_MS,
+               planned->order.wait_ns / NS_PER_MS);
     buf_printf(out, ",\"step\":\"%s\",\"waits_for\":\"%s\",\"gave_up_waiting\":%s,\"pending\":",
-               order_step_name(request->step), order_wait_name(request->wait),
-               request->has_given_up_waiting ? "true" : "false");
-    buf_put_json(out, request->pending);
+               order_step_name(planned->step), order_wait_name(planned->wait),
+               planned->has_given_up_waiting ? "true" : "false");
+    buf_put_json(out, planned->pending);
     buf_puts(out, ",\"reason\":");
-    buf_put_json(out, request->reason);
+    buf_put_json(out, planned->reason);
     buf_puts(out, ",\"detail\":");
-    buf_put_json(out, request->detail);
+    buf_put_json(out, planned->detail);
     buf_putc(out, '}');
 }
