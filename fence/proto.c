@@ -206,7 +206,7 @@ static int check_status_fields(const struct fence_status *status, struct err *er
     const struct bounded enums[] = {
         {"state", status->state, SHIM_ENDED},
         {"permit", status->permit, FENCE_ROLE_LEADER},
-        {"hold", status->hold, SHIM_HOLD_BACKOFF},
+        {"hold", status->hold, SHIM_HOLD_LAST},
         {"last_death.reason", death->reason, FENCE_REASON_LAST},
         {"last_death.engaged", death->engaged, 1},
         {"last_death.reserved", death->reserved, 0},
@@ -277,6 +277,7 @@ const char *shim_hold_name(enum shim_hold hold)
     case SHIM_HOLD_DATABASE: return "Database";
     case SHIM_HOLD_STORM: return "Storm";
     case SHIM_HOLD_BACKOFF: return "Backoff";
+    case SHIM_HOLD_HANDOVER: return "Handover";
     }
     return "?";
 }

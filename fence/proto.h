@@ -111,7 +111,9 @@ enum shim_hold {
     SHIM_HOLD_LEASE,    // we lost the lease by silence: healthy peers go first
     SHIM_HOLD_DATABASE, // known unreachable: meta would only abort
     SHIM_HOLD_STORM,
-    SHIM_HOLD_BACKOFF, // it ended by itself too quickly
+    SHIM_HOLD_BACKOFF,  // it ended by itself too quickly
+    SHIM_HOLD_HANDOVER, // ordered: another one is to lead first
+    SHIM_HOLD_LAST = SHIM_HOLD_HANDOVER,
 };
 
 enum shim_flag {

@@ -152,7 +152,10 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
         true_reason = world->cluster &&
                       world->cluster->nodes[pod].diverged == p->shim.memory.status.incarnation;
         break;
-    case FENCE_REASON_HANDOVER: true_reason = false; break; // nobody orders it here
+    case FENCE_REASON_HANDOVER:
+        true_reason = world->cluster &&
+                      world->cluster->nodes[pod].handover == p->shim.memory.status.incarnation;
+        break;
     case FENCE_REASON_LEASE_EXPIRED:
     case FENCE_REASON_AGENT_LOST:
     case FENCE_REASON_NONE: true_reason = world->now >= p->proof_until; break;
@@ -292,7 +295,8 @@ static const char *unsettled(const struct world *world, int *ret_pod)
     return leaders == 1 ? NULL : "there is no leader";
 }
 
-// A delay that the storm limit or the back-off gave is a bounded hold: it may move the moment.
+// A delay that the storm limit, the back-off or a handover to nobody gave is a bounded hold: it
+// may move the moment.
 static int64_t hold_end(const struct world *world)
 {
     int64_t latest = 0;
@@ -304,7 +308,8 @@ static int64_t hold_end(const struct world *world)
         if (world->cluster && kubelet_start_at(world, i) > latest)
             latest = kubelet_start_at(world, i);
         if (!p->exists || p->meta.state != META_DOWN ||
-            (hold != SHIM_HOLD_STORM && hold != SHIM_HOLD_BACKOFF))
+            (hold != SHIM_HOLD_STORM && hold != SHIM_HOLD_BACKOFF &&
+             hold != SHIM_HOLD_HANDOVER))
             continue;
         until = sim_world_time(p, p->shim.plan.hold_until);
         if (until > latest)

@@ -108,6 +108,16 @@ static const struct gap gaps[] = {
      .hold = SHIM_HOLD_LEASE, .until_ns = DEAD + S(31)},
     {"after Superseded: no lease to leave to others", .reason = FENCE_REASON_SUPERSEDED,
      .no_order = true, .now_ns = S(1001), .hold = SHIM_HOLD_IDENTITY, .until_ns = DEAD + S(30)},
+    {"handed over, nobody else yet", .reason = FENCE_REASON_HANDOVER, .row = FENCE_ROW_OURS,
+     .read_ns = DEAD + 1, .writer = TAG_OWN, .order_s = 1001, .now_ns = S(1001),
+     .hold = SHIM_HOLD_HANDOVER, .until_ns = DEAD + S(60)},
+    {"handed over, another led before", .reason = FENCE_REASON_HANDOVER, .row = FENCE_ROW_OTHER,
+     .read_ns = DEAD, .order_s = 1001, .now_ns = S(1001), .hold = SHIM_HOLD_HANDOVER,
+     .until_ns = DEAD + S(60)},
+    {"handed over, another leads", .reason = FENCE_REASON_HANDOVER, .row = FENCE_ROW_OTHER,
+     .read_ns = DEAD + 1, .order_s = 1001, .now_ns = S(1001)},
+    {"handed over, without an agent", .reason = FENCE_REASON_HANDOVER, .no_order = true,
+     .now_ns = S(1001), .hold = SHIM_HOLD_HANDOVER, .until_ns = DEAD + S(60)},
     {"database down", .row = FENCE_ROW_OTHER, .read_ns = S(999),
      .database = FENCE_DATABASE_DOWN, .order_s = 1001, .now_ns = S(1001),
      .hold = SHIM_HOLD_DATABASE, .until_ns = DEAD + S(60)},
@@ -219,7 +229,7 @@ static void test_all_holds_end(void **state)
 static void test_every_hold_fired(void **state)
 {
     (void)state;
-    for (uint32_t h = SHIM_HOLD_NONE; h <= SHIM_HOLD_BACKOFF; h++)
+    for (uint32_t h = SHIM_HOLD_NONE; h <= SHIM_HOLD_LAST; h++)
         if (!(holds_seen & (1U << h)))
             fail_msg("no row holds for %s", shim_hold_name((enum shim_hold)h));
 }
