@@ -19,6 +19,7 @@
 #include "agent/metrics.h"
 #include "agent/observe.h"
 #include "agent/pg/election.h"
+#include "agent/reclaim/reclaim.h"
 #include "agent/report.h"
 #include "agent/workers/workers.h"
 #include "base/loop.h"
@@ -42,6 +43,7 @@ struct agent {
     struct methods methods;
     struct kube *kube;       // NULL: no Kubernetes
     struct workers *workers; // NULL: reconcile.mode is off
+    struct reclaim *reclaim; // NULL: recovery.mode is off
     struct control *control;
     struct loop_timer *control_retry; // armed while there is no control socket
     struct http *http;                // NULL: none is wanted

@@ -45,6 +45,7 @@ HOLDS = (
     "Database",
     "Storm",
     "Backoff",
+    "Reset",
 )
 REASONS = (
     "None",

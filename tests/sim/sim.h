@@ -305,7 +305,7 @@ struct stats {
     uint64_t events;
     uint64_t runs;
     uint64_t rules[RULE_COUNT];
-    uint64_t holds[SHIM_HOLD_BACKOFF + 1];
+    uint64_t holds[SHIM_HOLD_LAST + 1];
     uint64_t reasons[FENCE_REASON_LAST + 1];
     uint64_t faults[FAULT_COUNT];
     uint64_t takeovers;
