@@ -252,10 +252,12 @@ static void on_turn(void *arg)
     agent->facts.methods.kubelet = agent->kube != NULL;
     agent->facts.methods.delete_pod =
         agent->config.fence_delete_pod && kube_can_delete_pod(agent->kube);
+    reclaim_before_turn(agent->reclaim);
     decide(&agent->config.core, &agent->facts, &agent->memory, &agent->plan);
     again = execute_plan(agent);
     report_turn(agent);
     workers_turn(agent->workers);
+    again = instant_min(again, reclaim_turn(agent->reclaim));
     metrics_turn(&agent->metrics, &agent->facts, &agent->plan);
     again = instant_min(again, next_pulse(agent));
     loop_deadline_set(agent->wake, instant_min(agent->plan.wake_at, again));
@@ -453,6 +455,7 @@ int agent_new(const struct agent_start *start, struct agent **ret_agent, struct 
     }
     agent->kube = kube_new(agent);
     agent->workers = workers_new(agent);
+    agent->reclaim = reclaim_new(agent);
     *ret_agent = agent;
     return 0;
 }
@@ -461,6 +464,7 @@ void agent_free(struct agent *agent)
 {
     if (!agent)
         return;
+    reclaim_free(agent->reclaim);
     workers_free(agent->workers);
     planned_free(&agent->planned);
     kube_free(agent->kube);

@@ -20,6 +20,7 @@
 #include "agent/observe.h"
 #include "agent/pg/election.h"
 #include "agent/planned.h"
+#include "agent/reclaim/reclaim.h"
 #include "agent/report.h"
 #include "agent/workers/workers.h"
 #include "base/loop.h"
@@ -43,6 +44,7 @@ struct agent {
     struct methods methods;
     struct kube *kube;       // NULL: no Kubernetes
     struct workers *workers; // NULL: reconcile.mode is off
+    struct reclaim *reclaim; // NULL: recovery.mode is off
     struct control *control;
     struct loop_timer *control_retry; // armed while there is no control socket
     struct http *http;                // NULL: none is wanted

@@ -68,6 +68,8 @@ static bool object(const struct agent *agent, enum order_request_kind kind, char
     if (is_open(planned))
         (void)snprintf(why, size, "%s is under way: `metafence status` shows how far",
                        kind_name(planned->order.kind));
+    else if (!agent->reclaim)
+        (void)snprintf(why, size, "recovery.mode is off: there is no order to keep");
     else if (agent->plan.rule == RULE_PAUSED)
         (void)snprintf(why, size, "fencing is paused: resume first");
     else if (agent->plan.rule != RULE_LEADER)
@@ -77,6 +79,10 @@ static bool object(const struct agent *agent, enum order_request_kind kind, char
                        rule_name(agent->plan.rule),
                        election->known && election->row == ROW_OTHER ? election->owner_id
                                                                      : "the one that is");
+    else if (!reclaim_is_leading(agent->reclaim))
+        (void)snprintf(why, size,
+                       "that this meta owns the present term is not verified: is the "
+                       "schema installed? See `metafence doctor`");
     else if (kind == ORDER_REQUEST_HANDOVER && (objection = handover_objection(agent)))
         (void)snprintf(why, size, "%s", objection);
     else
@@ -223,35 +229,39 @@ static void end(struct agent *agent, enum order_end how)
 }
 
 // Log lines at edges alone.
-static void say_progress(struct planned *planned, const struct order_plan *plan)
+static void say_progress(struct planned *planned, const struct order_plan *plan,
+                         const struct order_drops *drops)
 {
+    const char *command = kind_name(planned->order.kind);
+
     if (plan->drain_gave_up) {
         planned->has_given_up_waiting = true;
-        log_warn("what is dropped or created is waited for no longer",
-                 kv_str("command", kind_name(planned->order.kind)),
-                 kv_str("left", planned->pending));
+        log_warn("what is dropped or being created is waited for no longer",
+                 kv_str("command", command), kv_int("dropped_fragments", drops->fragments),
+                 kv_int("creating_jobs", drops->creating));
     }
     if (planned->step == plan->step && planned->wait == plan->wait)
         return;
     planned->step = plan->step;
     planned->wait = plan->wait;
-    log_info("order goes on", kv_str("command", kind_name(planned->order.kind)),
+    log_info("order goes on", kv_str("command", command),
              kv_str("step", order_step_name(plan->step)),
              kv_str("waits_for", order_wait_name(plan->wait)),
-             kv_str("pending", plan->step == ORDER_DRAIN ? planned->pending : ""));
+             kv_int("dropped_fragments", drops->fragments),
+             kv_int("creating_jobs", drops->creating));
 }
 
-void planned_turn(struct agent *agent, const struct order_plan *plan, const char *pending)
+void planned_turn(struct agent *agent, const struct order_plan *plan,
+                  const struct order_drops *drops)
 {
     struct planned *planned = &agent->planned;
     uint64_t handover = 0;
 
     if (is_open(planned)) {
-        (void)snprintf(planned->pending, sizeof(planned->pending), "%s", pending);
         if (plan->ended != ORDER_END_NONE)
             end(agent, plan->ended);
         else
-            say_progress(planned, plan);
+            say_progress(planned, plan, drops);
         if (plan->send_recover)
             send_recover(agent);
         handover = plan->fence_meta ? planned->incarnation : 0;
@@ -278,11 +288,9 @@ void planned_status_json(const struct agent *agent, struct instant now, struct b
     buf_printf(out, ",\"took_ms\":%" PRId64 ",\"wait_ms\":%" PRId64,
                instant_since(until, planned->order.at) / NS_PER_MS,
                planned->order.wait_ns / NS_PER_MS);
-    buf_printf(out, ",\"step\":\"%s\",\"waits_for\":\"%s\",\"gave_up_waiting\":%s,\"pending\":",
+    buf_printf(out, ",\"step\":\"%s\",\"waits_for\":\"%s\",\"gave_up_waiting\":%s,\"reason\":",
                order_step_name(planned->step), order_wait_name(planned->wait),
                planned->has_given_up_waiting ? "true" : "false");
-    buf_put_json(out, planned->pending);
-    buf_puts(out, ",\"reason\":");
     buf_put_json(out, planned->reason);
     buf_puts(out, ",\"detail\":");
     buf_put_json(out, planned->detail);

@@ -30,11 +30,10 @@ struct planned {
     uint64_t incarnation; // of meta, that it was given to
     char reason[CONTROL_REASON_SIZE];
     char detail[240]; // how it ended, for people; "" while it is open
-    // What the last decision has said, and what is still there to be waited for.
+    // What the last decision has said.
     enum order_step step;
     enum order_wait wait;
     bool has_given_up_waiting;
-    char pending[320];
     struct grpc_calls *calls; // made for the first recover
 };
 
@@ -47,9 +46,9 @@ void planned_free(struct planned *planned);
 
 // What order_decide() is to know of it. An order that has ended is none.
 void planned_facts(const struct planned *planned, struct order_facts *facts);
-// After order_decide(): carries out what is planned for it. `pending`: what it would wait for,
-// in words, borrowed; "": nothing.
-void planned_turn(struct agent *agent, const struct order_plan *plan, const char *pending);
+// After order_decide(): carries out what is planned for it. `drops` is what that has seen.
+void planned_turn(struct agent *agent, const struct order_plan *plan,
+                  const struct order_drops *drops);
 
 // The member "request" of the status, with its leading comma; null when there was none.
 void planned_status_json(const struct agent *agent, struct instant now, struct buf *out);

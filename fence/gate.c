@@ -137,6 +137,18 @@ static bool hold_identity(const struct gate *gate, struct instant *until)
         gate, instant_add((struct instant){gate->order->read_ns}, gate->config->ttl_ns), until);
 }
 
+// The compute nodes of the dead leader are being reset; nobody else can lead before its lease
+// is over. The agent's word ends with the agent.
+static bool hold_reset(const struct gate *gate, struct instant *until)
+{
+    struct instant said = instant_add(gate->memory->order_at, gate->config->agent_silence_ns);
+    struct instant lease =
+        instant_add((struct instant){gate->death->dead_ns}, gate->config->ttl_ns);
+
+    return lasts(gate, instant_min(said, lease), until) && gate->death->incarnation != 0 &&
+           order_has(gate, FENCE_ORDER_RESET_HOLD);
+}
+
 static bool hold_storm(const struct gate *gate, struct instant *until)
 {
     return lasts(gate, gate->memory->storm_until, until);
@@ -153,9 +165,10 @@ static const struct {
 } holds[] = {
     {SHIM_HOLD_MANUAL, hold_manual},     {SHIM_HOLD_AGENT_REQUIRED, hold_agent_required},
     {SHIM_HOLD_TWIN, hold_twin},         {SHIM_HOLD_PHANTOM, hold_phantom},
-    {SHIM_HOLD_LEASE, hold_lease},       {SHIM_HOLD_HANDOVER, hold_handover},
-    {SHIM_HOLD_DATABASE, hold_database}, {SHIM_HOLD_IDENTITY, hold_identity},
-    {SHIM_HOLD_STORM, hold_storm},       {SHIM_HOLD_BACKOFF, hold_backoff},
+    {SHIM_HOLD_LEASE, hold_lease},       {SHIM_HOLD_DATABASE, hold_database},
+    {SHIM_HOLD_IDENTITY, hold_identity}, {SHIM_HOLD_RESET, hold_reset},
+    {SHIM_HOLD_HANDOVER, hold_handover}, {SHIM_HOLD_STORM, hold_storm},
+    {SHIM_HOLD_BACKOFF, hold_backoff},
 };
 
 enum shim_hold gate_hold(const struct shim_config *config, const struct shim_memory *memory,

@@ -8,7 +8,8 @@
 
 #define ORDER_FLAGS                                                                            \
     (FENCE_ORDER_ARMED | FENCE_ORDER_ENGAGED | FENCE_ORDER_SUPERSEDED |                        \
-     FENCE_ORDER_MANUAL_HOLD | FENCE_ORDER_TWIN_HOLD | FENCE_ORDER_PHANTOM_HOLD)
+     FENCE_ORDER_MANUAL_HOLD | FENCE_ORDER_TWIN_HOLD | FENCE_ORDER_PHANTOM_HOLD |              \
+     FENCE_ORDER_RESET_HOLD)
 #define STATUS_FLAGS                                                                           \
     (SHIM_ENGAGED | SHIM_SUPERSEDED | SHIM_ARMED | SHIM_MANUAL | SHIM_AGENT_PRESENT |          \
      SHIM_TERM_RECEIVED | SHIM_MEMORY_LOCKED | SHIM_ALIVE | SHIM_SILENCE_HELD)
@@ -277,6 +278,7 @@ const char *shim_hold_name(enum shim_hold hold)
     case SHIM_HOLD_DATABASE: return "Database";
     case SHIM_HOLD_STORM: return "Storm";
     case SHIM_HOLD_BACKOFF: return "Backoff";
+    case SHIM_HOLD_RESET: return "Reset";
     case SHIM_HOLD_HANDOVER: return "Handover";
     }
     return "?";

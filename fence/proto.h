@@ -62,6 +62,7 @@ enum fence_order_flag {
     FENCE_ORDER_MANUAL_HOLD = 1U << 3,  // keep down until unfenced
     FENCE_ORDER_TWIN_HOLD = 1U << 4,    // keep down while a twin renews our id
     FENCE_ORDER_PHANTOM_HOLD = 1U << 5, // keep down until another id is seen or ttl has passed
+    FENCE_ORDER_RESET_HOLD = 1U << 6,   // keep down until the compute nodes have reset
 };
 
 // agent -> metafence-run
@@ -112,6 +113,7 @@ enum shim_hold {
     SHIM_HOLD_DATABASE, // known unreachable: meta would only abort
     SHIM_HOLD_STORM,
     SHIM_HOLD_BACKOFF,  // it ended by itself too quickly
+    SHIM_HOLD_RESET,    // the compute nodes of the leader that it was are being reset
     SHIM_HOLD_HANDOVER, // ordered: another one is to lead first
     SHIM_HOLD_LAST = SHIM_HOLD_HANDOVER,
 };

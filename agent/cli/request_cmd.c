@@ -25,7 +25,8 @@ struct watch {
     const char *socket;
     double id; // of the order
     struct instant began;
-    char said[640]; // the last line of progress
+    char said[200]; // the last line of progress
+    double said_s;  // since `began`
 };
 
 static bool is_for_people(const struct cli_args *args)
@@ -33,34 +34,61 @@ static bool is_for_people(const struct cli_args *args)
     return args->output == CLI_TABLE || args->output == CLI_WIDE;
 }
 
-static void describe(const cJSON *request, char *buf, size_t size)
+// "mv (job 7, 4.2 s), …" of those in the list, each once; a dropped job has an entry for each
+// of its fragments.
+static void put_jobs(const cJSON *list, const char *what, struct buf *out)
 {
-    const char *step = client_text(request, "step");
-    const char *pending = client_text(request, "pending");
-    bool is_waiting = strcmp(step, "DRAIN") == 0;
+    double last = -1;
+    const cJSON *item = NULL;
 
-    if (is_waiting)
-        (void)snprintf(buf, size, "waits for %s%s%s", client_text(request, "waits_for"),
-                       pending[0] ? ": " : "", pending);
-    else
-        (void)snprintf(buf, size, "%s: waits for %s%s%s", step,
-                       client_text(request, "waits_for"),
-                       client_is_true(request, "gave_up_waiting") ? "; not waited for: " : "",
-                       client_is_true(request, "gave_up_waiting") ? pending : "");
+    cJSON_ArrayForEach(item, list)
+    {
+        double job = client_number(item, "job", 0);
+        const char *name = client_text(item, "name");
+
+        if (job == last)
+            continue;
+        if (last < 0)
+            buf_printf(out, "%s%s: ", out->len ? "; " : "", what);
+        buf_printf(out, "%s%s (job %.0f, %.1f s)", last < 0 ? "" : ", ",
+                   name[0] ? name : "without a name", job,
+                   client_number(item, "age_ms", 0) / 1000);
+        last = job;
+    }
 }
 
-// A line for each change. Results alone go to standard output where a program reads it.
-static void say_progress(struct watch *watch, const cJSON *request)
+// What is dropped or being created now; "" for nothing.
+static void put_pending(const cJSON *status, struct buf *out)
 {
+    put_jobs(client_get(status, "recovery.dropped"), "dropped", out);
+    put_jobs(client_get(status, "recovery.creating"), "being created", out);
+}
+
+// A line for each change of what it waits for, and each second of a wait for jobs. Results
+// alone go to standard output where a program reads it.
+static void say_progress(struct watch *watch, const cJSON *status, const cJSON *request)
+{
+    FILE *to = is_for_people(watch->args) ? stdout : stderr;
+    const char *step = client_text(request, "step");
+    double now_s = (double)instant_since(clock_now(), watch->began) / 1e9;
+    bool is_draining = strcmp(step, "DRAIN") == 0;
+    struct buf pending = {0};
     char text[sizeof(watch->said)];
 
-    describe(request, text, sizeof(text));
-    if (strcmp(client_text(request, "step"), "IDLE") == 0 || strcmp(text, watch->said) == 0)
+    (void)snprintf(text, sizeof(text), "%s: waits for %s", step,
+                   client_text(request, "waits_for"));
+    if (strcmp(step, "IDLE") == 0 ||
+        (strcmp(text, watch->said) == 0 && (!is_draining || now_s < watch->said_s + 1)))
         return;
     memcpy(watch->said, text, sizeof(text));
-    (void)fprintf(is_for_people(watch->args) ? stdout : stderr, "%6.1fs  %s\n",
-                  (double)instant_since(clock_now(), watch->began) / 1e9, text);
-    (void)fflush(stdout);
+    watch->said_s = now_s;
+    if (is_draining || client_is_true(request, "gave_up_waiting"))
+        put_pending(status, &pending);
+    (void)fprintf(to, "%6.1fs  %s%s%s%s\n", now_s, text, pending.len ? ": " : "",
+                  is_draining || !pending.len ? "" : "not waited for: ",
+                  buf_str(&pending));
+    (void)fflush(to);
+    buf_done(&pending);
 }
 
 static enum cli_exit exit_of(const cJSON *request)
@@ -128,7 +156,7 @@ static int watch_order(struct watch *watch, struct instant deadline)
         else if (client_text(request, "result")[0])
             is_over = true;
         else
-            say_progress(watch, request);
+            say_progress(watch, status, request);
         if (is_over && request)
             result = (int)exit_of(request);
         else if (!is_over && request && instant_reached(clock_now(), deadline))
@@ -166,32 +194,38 @@ static double send_order(const struct cli_args *args, const struct verb *verb,
     return id;
 }
 
+static void print_try(const struct cli_args *args, const struct verb *verb, const cJSON *status)
+{
+    cJSON *out = cJSON_CreateObject();
+    struct buf pending = {0};
+
+    put_pending(status, &pending);
+    (void)cJSON_AddStringToObject(out, "command", verb->command);
+    (void)cJSON_AddStringToObject(out, "would", verb->would);
+    (void)cJSON_AddStringToObject(out, "id", client_text(status, "id"));
+    (void)cJSON_AddStringToObject(out, "role", client_text(status, "role"));
+    (void)cJSON_AddStringToObject(out, "pending", buf_str(&pending));
+    if (is_for_people(args))
+        (void)printf("%s, role %s: would wait for %s, then %s\n", client_text(status, "id"),
+                     client_text(status, "role"), pending.len ? buf_str(&pending) : "nothing",
+                     verb->would);
+    else
+        output_print(args->output, out);
+    buf_done(&pending);
+    cJSON_Delete(out);
+}
+
 // What is there now. Nothing is ordered.
 static int try_order(const struct cli_args *args, const struct verb *verb, const char *socket)
 {
     struct err err = {0};
     cJSON *status = NULL;
-    cJSON *out = NULL;
-    const char *pending = NULL;
 
     if (client_ask(socket, "{\"cmd\":\"status\"}\n", ASK_NS, &status, &err) < 0) {
         cli_complain("%s: %s", verb->command, err.msg);
         return CLI_FAILED;
     }
-    pending = client_text(status, "recovery.pending_text");
-    out = cJSON_CreateObject();
-    (void)cJSON_AddStringToObject(out, "command", verb->command);
-    (void)cJSON_AddStringToObject(out, "would", verb->would);
-    (void)cJSON_AddStringToObject(out, "id", client_text(status, "id"));
-    (void)cJSON_AddStringToObject(out, "role", client_text(status, "role"));
-    (void)cJSON_AddStringToObject(out, "pending", pending);
-    if (is_for_people(args))
-        (void)printf("%s, role %s: would wait for %s, then %s\n", client_text(status, "id"),
-                     client_text(status, "role"), pending[0] ? pending : "nothing",
-                     verb->would);
-    else
-        output_print(args->output, out);
-    cJSON_Delete(out);
+    print_try(args, verb, status);
     cJSON_Delete(status);
     return CLI_DONE;
 }

@@ -27,7 +27,9 @@ static bool drain(const struct order_turn *turn)
     const struct order_drops *drops = &facts->drops;
     struct instant bound = instant_add(facts->request.at, facts->request.wait_ns);
     enum order_wait wait = drops->fragments > 0 ? ORDER_WAIT_DROPS : ORDER_WAIT_CREATES;
-    bool is_drained = drops->known && drops->fragments == 0 && drops->creating == 0;
+    bool is_seen = drops->known && facts->gate.known && // since the order came
+                   !instant_before(facts->gate.sent_at, facts->request.at);
+    bool is_drained = is_seen && drops->fragments == 0 && drops->creating == 0;
 
     if (turn->memory->request == facts->request.id)
         return true;
@@ -36,7 +38,7 @@ static bool drain(const struct order_turn *turn)
         return false;
     }
     if (!is_drained && instant_before(facts->now, bound)) {
-        show(turn, ORDER_DRAIN, drops->known ? wait : ORDER_WAIT_STATE);
+        show(turn, ORDER_DRAIN, is_seen ? wait : ORDER_WAIT_STATE);
         order_wake(turn, bound);
         return false;
     }

@@ -46,6 +46,7 @@ HOLDS = (
     "Database",
     "Storm",
     "Backoff",
+    "Reset",
     "Handover",
 )
 REASONS = (

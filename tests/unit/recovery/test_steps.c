@@ -170,6 +170,23 @@ static void test_drain(void **state)
     }
 }
 
+// What was read before the order came may not show the last drop.
+static void test_drain_by_a_fresh_look(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_recovery(&scene);
+    order(&scene, ORDER_REQUEST_HANDOVER);
+    scene.facts.gate.sent_at.ns = scene.facts.now.ns - 1;
+    scene_decide(&scene);
+    scene_is(&scene, ORDER_DRAIN, ORDER_WAIT_STATE);
+    assert_false(scene.plan.fence_meta);
+    scene.facts.gate.sent_at = scene.facts.now;
+    scene_decide(&scene);
+    assert_true(scene.plan.fence_meta);
+}
+
 static void test_recover(void **state)
 {
     static const struct {
@@ -319,6 +336,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_own_loss_stops_at_once),
     cmocka_unit_test(test_bound),
     cmocka_unit_test(test_drain),
+    cmocka_unit_test(test_drain_by_a_fresh_look),
     cmocka_unit_test(test_recover),
     cmocka_unit_test(test_recover_that_nobody_answers),
     cmocka_unit_test(test_recover_is_ordered),
