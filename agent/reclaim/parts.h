@@ -105,14 +105,14 @@ struct reclaim {
     struct order_node *node_facts; // same order
     size_t node_count, node_room;
 
-    // --- acts.c ---
+    // --- deeds.c ---
     enum order_cause cause; // of the last turn's hold, and which it was
     uint64_t hold;
     uint32_t round;
     uint64_t released; // dead incarnation whose successor may start
     uint64_t counts[RECLAIM_COUNTS];
 
-    // --- say.c: what was said last ---
+    // --- tell.c: what was said last ---
     int64_t said_recovery;
     bool said_held;  // that a removal of it is refused
     bool said_bound; // of this hold
@@ -147,12 +147,12 @@ void calls_cancel_init(struct reclaim *reclaim, size_t node);
 void calls_cancel_all(struct reclaim *reclaim); // statistics too
 void calls_free(struct reclaim *reclaim);
 
-// --- acts.c ---
+// --- deeds.c ---
 
-void acts_run(struct reclaim *reclaim);
+void deeds_run(struct reclaim *reclaim);
 
-// --- say.c ---
+// --- tell.c ---
 
 // What the turn has changed.
-void say_turn(struct reclaim *reclaim);
-void say_metrics_of(struct reclaim *reclaim);
+void tell_turn(struct reclaim *reclaim);
+void tell_metrics(struct reclaim *reclaim);

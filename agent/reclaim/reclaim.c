@@ -72,9 +72,9 @@ struct instant reclaim_turn(struct reclaim *reclaim)
         return INSTANT_NEVER;
     reclaim_fill(reclaim);
     order_decide(&reclaim->config, &reclaim->facts, reclaim->memory, reclaim->plan);
-    acts_run(reclaim);
+    deeds_run(reclaim);
     planned_turn(reclaim->agent, reclaim->plan, &reclaim->facts.drops);
-    say_turn(reclaim);
+    tell_turn(reclaim);
     look_turn(reclaim);
     return reclaim->plan->wake_at;
 }
@@ -111,7 +111,7 @@ struct reclaim *reclaim_new(struct agent *agent)
     reclaim->config = config_of(&agent->config);
     reclaim->computes = grpc_computes_new(agent->loop);
     look_begin(reclaim);
-    say_metrics_of(reclaim);
+    tell_metrics(reclaim);
     return reclaim;
 }
 

@@ -168,7 +168,7 @@ static void say_step(struct reclaim *reclaim)
               kv_str("init", order_block_name(plan->block)));
 }
 
-void say_turn(struct reclaim *reclaim)
+void tell_turn(struct reclaim *reclaim)
 {
     say_recovery(reclaim);
     say_held(reclaim);
@@ -232,7 +232,7 @@ static void write_metrics(struct prom *prom, void *arg)
                  reclaim->plan->step == (enum order_step)i);
 }
 
-void say_metrics_of(struct reclaim *reclaim)
+void tell_metrics(struct reclaim *reclaim)
 {
     metrics_add_source(&reclaim->agent->metrics, write_metrics, reclaim);
 }

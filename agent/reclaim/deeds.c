@@ -135,7 +135,7 @@ static void release_start(struct reclaim *reclaim)
     agent_feed(reclaim->agent);
 }
 
-void acts_run(struct reclaim *reclaim)
+void deeds_run(struct reclaim *reclaim)
 {
     const struct order_plan *plan = reclaim->plan;
 
