@@ -50,6 +50,13 @@ class Call:
         assert status == 0, f"{' '.join(self.words)}: exit {status}: {said}"
 
 
+class Order(Call):
+    """A command of ours that takes its time."""
+
+    def said(self) -> str:
+        return self.process.log.read_text()
+
+
 class Point:
     """A pause point of one process: whoever comes there waits until it is released."""
 
@@ -186,13 +193,13 @@ class Jobs:
         assert status == 0, f"{words}: exit {status}: {said}"
         return json.loads(said)
 
-    def order(self, pod: Pod, *words: str) -> Callable[[], None]:
-        """`metafence <words>` at that pod's agent; what is returned waits until it has succeeded."""
+    def order(self, pod: Pod, *words: str) -> "Order":
+        """`metafence <words>` at that pod's agent, while the test goes on."""
         self._calls += 1
         name, folder = f"order{self._calls}-{words[0]}", self.cluster.lab.dir / "calls"
         folder.mkdir(exist_ok=True)
         argv: list[str | Path] = [metafence(), *words, "--socket", pod.dir / "agent.sock"]
-        return Call(words, self.cluster.lab.spawn(name, argv, folder / name), boot_ns()).succeeds
+        return Order(words, self.cluster.lab.spawn(name, argv, folder / name), boot_ns())
 
     def create(self, pod: Pod, name: str, actors: int = 1) -> Job:
         made = self.ask(pod, "create", name, str(actors))

@@ -66,7 +66,7 @@ def go(jobs: Jobs, leader: Pod, cause: str) -> Callable[[], None]:
         leader.kill()
         return lambda: None
     words = ["fence"] if cause == "fence" else ["handover", "--wait", "0s"]
-    return jobs.order(leader, *words, "--reason", "test", "--timeout", f"{PATIENCE}s")
+    return jobs.order(leader, *words, "--reason", "test", "--timeout", f"{PATIENCE}s").succeeds
 
 
 def come_back(leader: Pod, cause: str) -> None:
