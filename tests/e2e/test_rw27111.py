@@ -68,6 +68,8 @@ def test_control_a_new_leader_does_the_same(cluster: Make) -> None:
     other = next(pod for pod in jobs.cluster.pods if pod is not leader)
     await_event(other.witness, "unregistered", at, by="purge")
     await_event(p.node.witness, "reset_begin", at)
+    seen = await_event(p.node.witness, "subscribed", at)  # it looks for the new leader
+    assert seen.fields["tables"] == "[]" or str(p.job.tables[1]) not in seen.fields["tables"]
     p.busy.release()
     assert p.node.ended_by() == SIGABRT and p.node.panics()
 
@@ -196,6 +198,7 @@ def test_observe_records_and_delays_nothing(cluster: Make) -> None:
     assert jobs.markers()[-1][2:4] == (1, 0)  # one attempt, none refused
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_ten_failed_attempts_keep_one_marker(cluster: Make) -> None:
     """… its acknowledgements and one maxHold: whoever has reset is not asked again."""
@@ -211,7 +214,7 @@ def test_ten_failed_attempts_keep_one_marker(cluster: Make) -> None:
     )
     still_open = "SELECT id, held_from FROM metafence.recovery WHERE closed_at IS NULL"
     held = jobs.cluster.postgres.sql(still_open)
-    wait_refused(jobs, at, 10)
+    wait_for("ten attempts", lambda: len(jobs.refusals(at)) >= 10, 170)  # up to 5 s and more between two
     assert len(jobs.markers()) == before + 1 and jobs.markers()[-1][2] >= 10
     assert jobs.cluster.postgres.sql(acks, free.port) == first
     assert jobs.cluster.postgres.sql(still_open) == held
@@ -248,15 +251,18 @@ def test_normal_drop_cancel_and_alter_are_never_refused(cluster: Make) -> None:
         begun = await_event(leader.witness, "paused", at, at="create-backfill")
         jobs.ask(leader, "cancel", begun.fields["job"])
     made.wait()
-    delays = []
-    for n in range(15):
+    off, on = [], []
+    for n in range(20):
         jobs.set_mode("off")
-        off = removal_ms(jobs, leader, f"off{n}")
+        off.append(removal_ms(jobs, leader, f"off{n}"))
         jobs.set_mode("enforce")
-        delays.append(removal_ms(jobs, leader, f"on{n}") - off)
-    median = statistics.median(delays)
-    results.keep("rw27111-delay", [f"{d:.2f}" for d in delays], [f"a DROP's removal: {median:+.2f} ms p50"])
-    assert median < 5, sorted(delays)
+        on.append(removal_ms(jobs, leader, f"on{n}"))
+    # What the machine adds comes and goes; what we add is in each of them.
+    added = sorted(on)[3] - sorted(off)[3]
+    median = statistics.median(a - b for a, b in zip(on, off, strict=True))
+    figures = f"a DROP's removal: {added:+.2f} ms, median of the differences {median:+.2f} ms"
+    results.keep("rw27111-delay", [figures, f"off {sorted(off)}", f"on {sorted(on)}"], [figures])
+    assert added < 5, figures
     assert not jobs.refusals(at) and not since(leader.witness, "unregister_failed", at)
     assert not since(leader.witness, "recovery_start", at)
     assert not jobs.panics() and set(jobs.tables(leader)) & set(job.tables)
