@@ -27,6 +27,18 @@ static void fill_own(struct reclaim *reclaim)
         facts->status = (struct order_status){0}; // of a leader that is no more
 }
 
+// Outside of a recovery the rows are read only where there are some.
+static struct order_drops drops_of(const struct reclaim *reclaim)
+{
+    const struct recovery_state *state = &reclaim->known.state;
+    bool is_nothing = reclaim->known.is_known && state->is_catalog_known && state->id == 0 &&
+                      state->dropped == 0 && state->creating == 0;
+
+    if (!reclaim->rows_known && is_nothing)
+        return (struct order_drops){.known = true, .is_complete = true};
+    return drops_facts(reclaim->rows_known ? &reclaim->drops : NULL, state);
+}
+
 void reclaim_fill(struct reclaim *reclaim)
 {
     const struct known_state *known = &reclaim->known;
@@ -37,8 +49,7 @@ void reclaim_fill(struct reclaim *reclaim)
     fill_own(reclaim);
     facts->marker = known_marker(known, reclaim->config.max_hold_ns);
     facts->gate = known_gate(known, &reclaim->refusal, reclaim->refreshed_at);
-    facts->drops =
-        drops_facts(reclaim->rows_known ? &reclaim->drops : NULL, &reclaim->known.state);
+    facts->drops = drops_of(reclaim);
     facts->nodes_known = reclaim->rows_known;
     facts->nodes = reclaim->node_facts;
     facts->node_count = (uint32_t)reclaim->node_count;
