@@ -102,8 +102,10 @@ struct order_death known_death(const struct facts *facts)
 static bool is_by_another(const struct facts *facts)
 {
     const char *writer = facts->election.heartbeat_tag;
+    const struct fence_status *status = &facts->fence.status;
 
-    return writer[0] && strcmp(writer, facts->fence.status.last_death.tag) != 0;
+    return writer[0] && strcmp(writer, status->last_death.tag) != 0 &&
+           strcmp(writer, status->tag) != 0;
 }
 
 struct order_row known_row(const struct core_config *config, const struct facts *facts)

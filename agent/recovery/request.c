@@ -115,7 +115,7 @@ static void plan_handover(const struct order_turn *turn)
     if (facts->row.holder == ORDER_ROW_OURS)
         bound = instant_max(bound, facts->row.lease_end);
     bound = instant_add(bound, turn->config->handover_ns);
-    if (facts->row.holder == ORDER_ROW_OTHER) {
+    if (is_dead && facts->row.holder == ORDER_ROW_OTHER) {
         finish(turn, ORDER_END_DONE);
         return;
     }

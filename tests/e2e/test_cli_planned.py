@@ -33,8 +33,8 @@ def test_recover_waits_for_a_drop_and_says_for_which(cluster: Make) -> None:
     p = make_pending(jobs, leader)
     at = boot_ns()
     order = jobs.order(leader, "recover", "--reason", "test", *LONG)
-    line = wait_said(order, "DRAIN", f"mv (job {p.job.id}, ")
-    assert "dropped jobs" in line and "kept" not in line
+    line = wait_said(order, "DRAIN: waits for dropped jobs", f"mv (job {p.job.id}, ")
+    assert "kept" not in line
     status = leader.status()
     assert status is not None and status["request"]["reason"] == "test" and not status["request"]["result"]
     second = leader.cli("handover")
@@ -85,7 +85,7 @@ def test_recover_goes_on_at_the_end_of_its_wait(cluster: Make) -> None:
 
 
 def test_handover_moves_leadership_with_the_nodes_reset_before(cluster: Make) -> None:
-    jobs, leader = made(cluster, pods=2, ttl=5)
+    jobs, leader = made(cluster, pods=2, ttl=10)
     kept = jobs.create(leader, "kept", 2)
     other = next(pod for pod in jobs.cluster.pods if pod is not leader)
     term, at = leader.status()["term"]["term"], boot_ns()  # type: ignore[index]
@@ -93,7 +93,7 @@ def test_handover_moves_leadership_with_the_nodes_reset_before(cluster: Make) ->
     assert done.returncode == 0, done
     said = json.loads(done.stdout)
     assert said["confirmed"] and (said["command"], said["result"]) == ("handover", "done")
-    assert "FENCE" in done.stderr or "ADMIT" in done.stderr, "progress"
+    assert "ADMIT: waits for another leader" in done.stderr, done.stderr
     jobs.cluster.wait_converged(PATIENCE)
     assert other.acts_as_leader and leader.is_follower
     assert other.status()["term"]["term"] > term  # type: ignore[index]
@@ -143,11 +143,11 @@ def test_ordered_recovery_is_off(cluster: Make) -> None:
 
 def test_leadership_lost_while_it_waits(cluster: Make) -> None:
     """Nothing of it was begun, so nothing is to be confirmed."""
-    jobs, leader = made(cluster, pods=2, ttl=5)
+    jobs, leader = made(cluster, pods=2, ttl=10)
     p = make_pending(jobs, leader)
     order = jobs.order(leader, "recover", *LONG)
     wait_said(order, "DRAIN")
-    leader.signal_meta(signal.SIGKILL)
+    leader.signal_meta(signal.SIGTERM)
     status, said = order.wait()
     p.busy.release()
     assert status == 1 and "leadership was lost while it waited" in said, said
@@ -157,7 +157,7 @@ def test_leadership_lost_while_it_waits(cluster: Make) -> None:
 
 
 def test_a_fence_never_waits(cluster: Make) -> None:
-    jobs, leader = made(cluster, pods=2, ttl=5)
+    jobs, leader = made(cluster, pods=2, ttl=10)
     p = make_pending(jobs, leader)
     at = boot_ns()
     done = leader.cli("fence", "--reason", "test", "--timeout", "30s", timeout=60)

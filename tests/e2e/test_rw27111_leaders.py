@@ -74,6 +74,9 @@ def come_back(leader: Pod, cause: str) -> None:
         assert leader.cli("unfence").returncode == 0
     elif cause == "lost pod":
         leader.start()
+    elif cause == "kill":  # by a stranger: its container ends, and the kubelet starts it again
+        wait_for("its container ends", lambda: not leader.main.alive, PATIENCE)
+        leader.start(agent=False)
 
 
 def first_sign(jobs: Jobs, at_ns: int) -> str:
@@ -108,7 +111,7 @@ def order_of(jobs: Jobs, story: Story, at_ns: int) -> str:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("cause", CAUSES)
 def test_no_compute_node_panics_when_the_leader_goes(cluster: Make, cause: str) -> None:
-    jobs = Jobs(cluster(pods=2, ttl=5), "v3.0")
+    jobs = Jobs(cluster(pods=2, ttl=10), "v3.0")
     jobs.configure("enforce", resetBeforeStart="4s", initTimeout="3s", maxHold="30s")
     leader = jobs.start(2, mode="enforce")
     kept = jobs.create(leader, "kept", 2)

@@ -138,10 +138,10 @@ void trouble_plan(struct world *world)
         if (kind == TROUBLE_RUN_STOPPED && trouble->amount_ns != 0)
             trouble->span_ns = cluster_between(world, 31 * S, 45 * S);
     }
-    if (!cluster->is_api_only && !world->trouble_among && cluster_chance(world, 10)) {
+    if (!cluster->is_api_only && !world->trouble_among && cluster_chance(world, 20)) {
         int64_t at = cluster_between(world, 2 * S, 7 * world->ttl_ns);
         // No draw of its own: seeds that are kept would mean something else.
-        enum trouble_kind kind = at % 2 ? TROUBLE_HANDOVER : TROUBLE_DIVERGED;
+        enum trouble_kind kind = at / 1024 % 2 ? TROUBLE_HANDOVER : TROUBLE_DIVERGED;
 
         cluster->troubles[cluster->trouble_count++] =
             (struct trouble){.kind = kind, .on_leader = true, .at = at};

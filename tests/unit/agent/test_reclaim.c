@@ -291,6 +291,12 @@ static void twin(struct facts *f)
 {
     copy(f->election.heartbeat_tag, sizeof(f->election.heartbeat_tag), TAG_TWIN);
 }
+static void alive(struct facts *f)
+{
+    f->fence.status.last_death = (struct fence_death){0};
+    copy(f->fence.status.tag, sizeof(f->fence.status.tag), TAG);
+    f->fence.status.flags = SHIM_ALIVE;
+}
 static void untagged(struct facts *f)
 {
     f->election.heartbeat_tag[0] = '\0';
@@ -325,6 +331,7 @@ static void test_row(void **state)
         int64_t lease_end_ns;
     } rows[] = {
         {"ours", unchanged, ORDER_ROW_OURS, 1026 * S},
+        {"ours, by the living", alive, ORDER_ROW_OURS, 1026 * S},
         {"ours, ahead of the clock", in_the_future, ORDER_ROW_OURS, 1028 * S},
         {"ours, by whom is not known", untagged, ORDER_ROW_OURS, 1026 * S},
         {"our id, by another process", twin, ORDER_ROW_OTHER, 0},

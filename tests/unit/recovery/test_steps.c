@@ -277,6 +277,11 @@ static void test_handover(void **state)
     assert_true(scene.plan.fence_meta);
     assert_true(scene.plan.hold_start); // before it is dead
     scene_is(&scene, ORDER_FENCE, ORDER_WAIT_DEATH);
+    scene.facts.row.holder = ORDER_ROW_OTHER; // and not dead: nothing was handed over
+    scene_decide(&scene);
+    assert_true(scene.plan.fence_meta);
+    assert_int_equal(scene.plan.ended, ORDER_END_NONE);
+    scene.facts.row.holder = ORDER_ROW_OURS;
     die(&scene);
     scene_turn(&scene, S);
     assert_false(scene.plan.fence_meta);
