@@ -37,7 +37,16 @@ $body$;
 -- acknowledged has been used up. may_build: actors may be under construction that no statistics show. predecessor:
 -- what is known of the deaths of all who owned a term before, by the weakest: "confirmed", "implied", or NULL,
 -- nothing. Cheap, for every second, and more often while a recovery is open.
-DROP FUNCTION IF EXISTS metafence.recovery_state(text); -- its columns may have been others
+DO $body$
+BEGIN
+    -- With other columns it is another function; the same one is left to those who are calling it.
+    IF EXISTS (SELECT FROM pg_catalog.pg_proc AS p
+                WHERE p.oid = pg_catalog.to_regprocedure('metafence.recovery_state(text)')
+                  AND p.proargnames[pg_catalog.array_length(p.proargnames, 1)] <> 'predecessor') THEN
+        DROP FUNCTION metafence.recovery_state(text);
+    END IF;
+END
+$body$;
 CREATE OR REPLACE FUNCTION metafence.recovery_state(
     p_service text, OUT term bigint, OUT owner_tag text, OUT mode text, OUT version text,
     OUT is_verified boolean, OUT snapshot text, OUT recovery_id bigint, OUT joined integer, OUT attempt bigint,

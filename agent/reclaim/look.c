@@ -14,6 +14,7 @@
 #define FAILED_NS   NS_PER_SEC
 #define STATUS_NS   NS_PER_SEC // for the answer
 #define RUNNING_NS  NS_PER_SEC // so long the leader has to say that it runs: it may just begin
+#define QUERY_NS    (2 * NS_PER_SEC)
 #define STATUS_RUNS 3
 
 // --- what is wanted ---
@@ -432,6 +433,8 @@ void look_begin(struct reclaim *reclaim)
 
     reclaim->params = agent->pg_params;
     reclaim->params.listen = false;
+    if (reclaim->params.query_timeout_ns < QUERY_NS)
+        reclaim->params.query_timeout_ns = QUERY_NS;
     reclaim->poll = loop_timer_new(agent->loop, on_poll, reclaim);
     reclaim->gate_timer = loop_timer_new(agent->loop, on_gate_timer, reclaim);
     reclaim->asker = grpc_client_new(agent->loop, &asker);
