@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/status.h"
+#include "agent/command.h"
 #include "agent/trim.h"
 #include "base/log.h"
 #include "base/resolve.h"
@@ -290,58 +290,12 @@ static void on_signal(int signo, void *arg)
 
 // --- the control socket ---
 
-static void on_request(const struct control_request *request, struct buf *answer, void *arg)
-{
-    struct agent *agent = arg;
-    struct order_fact *orders = &agent->facts.orders;
-
-    switch (request->command) {
-    case CONTROL_STATUS: status_json(agent, answer); return;
-    case CONTROL_RECONCILE: workers_order(agent->workers, request->is_dry, answer); return;
-    case CONTROL_REPORT: workers_report_json(agent->workers, answer); return;
-    case CONTROL_RECOVER:
-    case CONTROL_HANDOVER: planned_order(agent, request, answer); return;
-    case CONTROL_FENCE:
-        orders->manual_fence = true;
-        agent->has_manual = true;
-        memcpy(agent->manual_reason, request->reason, CONTROL_REASON_SIZE);
-        kube_mirror_fence(agent->kube, request->reason);
-        break;
-    case CONTROL_UNFENCE:
-        orders->manual_fence = false;
-        agent->has_manual = true;
-        agent->manual_reason[0] = '\0';
-        kube_mirror_fence(agent->kube, NULL);
-        break;
-    case CONTROL_PAUSE:
-        orders->pause_end = instant_add(clock_now(), request->pause_ns);
-        agent->has_pause = true;
-        memcpy(agent->pause_reason, request->reason, CONTROL_REASON_SIZE);
-        kube_mirror_pause(agent->kube);
-        break;
-    case CONTROL_RESUME:
-        orders->pause_end = (struct instant){0};
-        agent->has_pause = true;
-        agent->pause_reason[0] = '\0';
-        kube_mirror_pause(agent->kube);
-        break;
-    }
-    log_warn("ordered", kv_str("command", control_command_name(request->command)),
-             kv_str("reason", request->reason), kv_int("uid", (int64_t)request->peer_uid),
-             kv_dur("for", request->pause_ns));
-    history_add(&agent->history, &agent->facts, &agent->memory,
-                control_command_name(request->command), request->reason);
-    kube_keep_order(agent, request->command);
-    agent_feed(agent);
-    buf_puts(answer, "{\"ok\":true}");
-}
-
 // Orders come by this socket, permits do not: without it (a full disk, a directory that is not
 // there yet) a healthy leader is permitted to live all the same. Another agent in its place is
 // a reason not to run.
 static int open_control(struct agent *agent, struct err *err)
 {
-    const struct control_config control = {agent->config.control_socket, on_request, agent};
+    const struct control_config control = {agent->config.control_socket, command_take, agent};
 
     if (control_new(agent->loop, &control, &agent->control, err) == 0)
         return 0;
@@ -355,7 +309,7 @@ static int open_control(struct agent *agent, struct err *err)
 static void on_control_retry(void *arg)
 {
     struct agent *agent = arg;
-    const struct control_config control = {agent->config.control_socket, on_request, agent};
+    const struct control_config control = {agent->config.control_socket, command_take, agent};
     struct err err = {0};
 
     if (control_new(agent->loop, &control, &agent->control, &err) < 0)

@@ -85,8 +85,7 @@ static void say_progress(struct watch *watch, const cJSON *status, const cJSON *
     if (is_draining || client_is_true(request, "gave_up_waiting"))
         put_pending(status, &pending);
     (void)fprintf(to, "%6.1fs  %s%s%s%s\n", now_s, text, pending.len ? ": " : "",
-                  is_draining || !pending.len ? "" : "not waited for: ",
-                  buf_str(&pending));
+                  is_draining || !pending.len ? "" : "not waited for: ", buf_str(&pending));
     (void)fflush(to);
     buf_done(&pending);
 }
@@ -124,44 +123,46 @@ static void print_end(const struct watch *watch, const cJSON *request, const cha
     }
 }
 
-// Our order as the status shows it; NULL, and why, if it does not.
-static const cJSON *find_request(const struct watch *watch, const cJSON *status,
-                                 const char **ret_why)
+// One look at the status. Returns true when there is nothing more to be seen: the order has
+// ended, or its agent has forgotten it, which *why then says.
+static bool look(struct watch *watch, cJSON **ret_status, const cJSON **ret_request, char *why,
+                 size_t size)
 {
-    const cJSON *request = client_get(status, "request");
+    struct err err = {0};
+    const cJSON *request = NULL;
 
-    if (request && client_number(request, "id", -1) == watch->id)
-        return request;
-    *ret_why = "the agent does not know the order any more: it was restarted, or was given "
-               "another one";
-    return NULL;
+    *ret_request = NULL;
+    if (client_ask(watch->socket, "{\"cmd\":\"status\"}\n", ASK_NS, ret_status, &err) < 0) {
+        (void)snprintf(why, size, "%s", err.msg);
+        return false; // it may come back
+    }
+    request = client_get(*ret_status, "request");
+    if (!request || client_number(request, "id", -1) != watch->id) {
+        (void)snprintf(why, size,
+                       "the agent does not know the order any more: it was "
+                       "restarted, or was given another one");
+        return true;
+    }
+    *ret_request = request;
+    if (client_text(request, "result")[0])
+        return true;
+    say_progress(watch, *ret_status, request);
+    (void)snprintf(why, size, "%s", watch->said[0] ? watch->said : "it has not begun");
+    return false;
 }
 
 // Until the order has ended, its agent has forgotten it, or the time is over.
 static int watch_order(struct watch *watch, struct instant deadline)
 {
-    struct err err = {0};
-
     for (;;) {
         cJSON *status = NULL;
         const cJSON *request = NULL;
-        const char *why = "";
-        bool is_over = false;
-        int result = CLI_NOT_CONFIRMED;
+        char why[256] = "";
+        bool is_over = look(watch, &status, &request, why, sizeof(why));
 
-        if (client_ask(watch->socket, "{\"cmd\":\"status\"}\n", ASK_NS, &status, &err) < 0)
-            why = err.msg;
-        else if (!(request = find_request(watch, status, &why)))
-            is_over = true;
-        else if (client_text(request, "result")[0])
-            is_over = true;
-        else
-            say_progress(watch, status, request);
-        if (is_over && request)
-            result = (int)exit_of(request);
-        else if (!is_over && request && instant_reached(clock_now(), deadline))
-            why = watch->said[0] ? watch->said : "it has not begun";
         if (is_over || instant_reached(clock_now(), deadline)) {
+            int result = why[0] ? CLI_NOT_CONFIRMED : (int)exit_of(request);
+
             print_end(watch, request, why);
             cJSON_Delete(status);
             return result;
