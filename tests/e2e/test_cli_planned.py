@@ -156,6 +156,23 @@ def test_leadership_lost_while_it_waits(cluster: Make) -> None:
     assert not jobs.panics()
 
 
+def test_an_agent_that_restarts_forgets_the_order(cluster: Make) -> None:
+    """It says so, and the recovery that was not begun is not begun later."""
+    jobs, leader = made(cluster)
+    p = make_pending(jobs, leader)
+    at = boot_ns()
+    order = jobs.order(leader, "recover", *LONG)
+    wait_said(order, "DRAIN: waits for dropped jobs")
+    leader.kill_agent()
+    leader.start_agent()
+    status, said = order.wait()
+    assert status == 3 and "does not know the order any more" in said, said
+    p.busy.release()
+    p.dropped.succeeds()
+    leader.wait_status("it leads", lambda s: s["role"] == "leader" and s["request"] is None, PATIENCE)
+    assert not since(leader.witness, "recovery_start", at) and leader.incarnations == 1
+
+
 def test_a_fence_never_waits(cluster: Make) -> None:
     jobs, leader = made(cluster, pods=2, ttl=10)
     p = make_pending(jobs, leader)

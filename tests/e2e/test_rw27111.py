@@ -240,6 +240,7 @@ def removal_ms(jobs: Jobs, leader: Pod, name: str) -> float:
     return (ended.boot_ns - began.boot_ns) / 1e6
 
 
+@pytest.mark.long
 def test_normal_drop_cancel_and_alter_are_never_refused(cluster: Make) -> None:
     """… and hardly delayed: the same DROP in turns with ordered recovery off and enforced."""
     jobs, leader = guarded(cluster)
@@ -252,13 +253,13 @@ def test_normal_drop_cancel_and_alter_are_never_refused(cluster: Make) -> None:
         jobs.ask(leader, "cancel", begun.fields["job"])
     made.wait()
     off, on = [], []
-    for n in range(20):
+    for n in range(12):
         jobs.set_mode("off")
         off.append(removal_ms(jobs, leader, f"off{n}"))
         jobs.set_mode("enforce")
         on.append(removal_ms(jobs, leader, f"on{n}"))
     # What the machine adds comes and goes; what we add is in each of them.
-    added = sorted(on)[3] - sorted(off)[3]
+    added = sorted(on)[2] - sorted(off)[2]
     median = statistics.median(a - b for a, b in zip(on, off, strict=True))
     figures = f"a DROP's removal: {added:+.2f} ms, median of the differences {median:+.2f} ms"
     results.keep("rw27111-delay", [figures, f"off {sorted(off)}", f"on {sorted(on)}"], [figures])
