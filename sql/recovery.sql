@@ -41,7 +41,8 @@ CREATE TABLE IF NOT EXISTS metafence.dropped (
 ALTER TABLE metafence.dropped ADD COLUMN IF NOT EXISTS was_created boolean;
 
 -- Versions of RisingWave whose catalog, marker and delta were compared with what is assumed here: the newest
--- row of seaql_migrations is in one of these periods. Operators may add their own.
+-- row of seaql_migrations is in one of these periods. The one list of them: doctor reads it, too. Operators may add
+-- their own.
 CREATE TABLE IF NOT EXISTS metafence.verified (
     first text PRIMARY KEY,
     last  text NOT NULL,

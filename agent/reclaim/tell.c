@@ -115,9 +115,10 @@ static void say_nodes(struct reclaim *reclaim)
     }
 }
 
+// Said once a hold.
 static void say_bound(struct reclaim *reclaim)
 {
-    const char *reason = reclaim->cause == ORDER_TAKEOVER ? "StartUnproven" : "PurgeUnproven";
+    bool is_start = reclaim->cause == ORDER_TAKEOVER;
     char note[KUBE_NOTE_SIZE], names[200];
 
     if (!reclaim->plan->bound_reached || reclaim->said_bound)
@@ -126,14 +127,14 @@ static void say_bound(struct reclaim *reclaim)
     reclaim->counts[RECLAIM_BOUNDS]++;
     name_drops(reclaim, names, sizeof(names));
     (void)snprintf(note, sizeof(note),
-                   "%s has passed, and %" PRIu32 " compute nodes have not acknowledged their "
-                   "reset: %s goes on without them (%s)",
-                   reclaim->cause == ORDER_TAKEOVER ? "recovery.resetBeforeStart"
-                                                    : "recovery.maxHold",
-                   reclaim->plan->evidence[ORDER_UNKNOWN],
-                   reclaim->cause == ORDER_TAKEOVER ? "the start" : "the purge", names);
-    say(reclaim, &(struct kube_event){
-                     .is_warning = true, .action = "Recovery", .reason = reason, .note = note});
+                   "%s is over, and %" PRIu32 " compute nodes have not acknowledged their "
+                   "reset: it goes on without them (dropped: %s)",
+                   is_start ? "recovery.resetBeforeStart" : "recovery.maxHold",
+                   reclaim->plan->evidence[ORDER_UNKNOWN], names);
+    if (is_start)
+        say(reclaim, &(struct kube_event){true, "Recovery", "StartUnproven", note});
+    else
+        say(reclaim, &(struct kube_event){true, "Recovery", "PurgeUnproven", note});
 }
 
 static void say_start(struct reclaim *reclaim)

@@ -120,7 +120,7 @@ def database_plants(made: Cluster, pod: Pod) -> list[Plant]:
         ),
         sql_plant(made, "postgres.trigger", table.format("DISABLE"), table.format("ENABLE")),
         sql_plant(
-            made, "risingwave.version", f"{ledger} 'm20260804_1'", f"{ledger} 'm20251223_120000_log'"
+            made, "risingwave.version", f"{ledger} 'm20991231_1'", f"{ledger} 'm20251223_120000_log'"
         ),
         cli_plant(
             pod,
