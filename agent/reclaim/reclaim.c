@@ -69,6 +69,7 @@ struct instant reclaim_turn(struct reclaim *reclaim)
     deeds_run(reclaim);
     tell_turn(reclaim);
     look_turn(reclaim);
+    pods_turn(reclaim);
     return reclaim->plan->wake_at;
 }
 
@@ -113,6 +114,7 @@ void reclaim_free(struct reclaim *reclaim)
     if (!reclaim)
         return;
     look_end(reclaim);
+    pods_stop(reclaim);
     calls_free(reclaim);
     grpc_computes_free(reclaim->computes);
     free(reclaim->memory);
