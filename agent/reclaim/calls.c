@@ -51,6 +51,7 @@ struct reclaim_node *calls_node(struct reclaim *reclaim, const struct recovery_r
             abort();
         (void)snprintf(node->host, sizeof(node->host), "%s", row->host);
         node->port = row->port;
+        node->address = address_parse(node->host);
         node->init =
             (struct reclaim_call){.reclaim = reclaim, .node = node, .kind = COMPUTE_INIT};
         node->stats =

@@ -62,7 +62,9 @@ static void write_evidence(struct reclaim *reclaim, struct reclaim_node *node,
         .host = node->host,
         .port = node->port,
         .how = how_of(plan->evidence),
-        .snapshot = node->snapshot_how == plan->evidence ? node->snapshot : NULL,
+        .snapshot = plan->evidence == ORDER_GONE           ? reclaim->pods_snapshot
+                    : node->snapshot_how == plan->evidence ? node->snapshot
+                                                           : NULL,
     };
 
     if (node->is_writing || !reclaim->election)
@@ -112,6 +114,7 @@ static void forget_hold(struct reclaim *reclaim)
         node->snapshot_how = ORDER_UNKNOWN;
         node->none_revision = 0;
         node->said = ORDER_UNKNOWN;
+        node->base_pod = 0;
         node->detail[0] = '\0';
     }
 }

@@ -11,6 +11,7 @@
 #include "agent/pg/answer.h"
 #include "agent/pg/recovery.h"
 #include "agent/reclaim/drops.h"
+#include "agent/reclaim/gone.h"
 #include "agent/reclaim/known.h"
 #include "agent/reclaim/reclaim.h"
 #include "agent/recovery/order.h"
@@ -21,6 +22,7 @@
     NS_PER_SEC // between the last moment of an Init and the gate's opening
 #define RECLAIM_GATE_NS (10 * NS_PER_SEC) // how long our row at the gate counts
 
+struct k8s_list;
 struct reclaim_node;
 
 // A call under way: its name is looked up, then it is sent.
@@ -41,7 +43,8 @@ struct reclaim_node {
     char host[256];
     int32_t port;
     int32_t worker_id;
-    bool is_listed; // in the last rows
+    struct address address; // of host
+    bool is_listed;         // in the last rows
     struct reclaim_call init, stats;
     char *snapshot;                   // owned; of what has proven its present evidence
     enum order_evidence snapshot_how; // … which is this
@@ -49,6 +52,9 @@ struct reclaim_node {
     bool is_writing;                  // an acknowledgement, as follows
     enum order_evidence writing_how;
     uint64_t writing_revision;
+    uint64_t base_pod;  // of the first look in this hold; 0: none yet
+    bool is_looked_for; // by the list under way
+    struct gone_look look;
     enum order_evidence said;
     char detail[160]; // why the last Init brought nothing; "": it did
 };
@@ -105,6 +111,11 @@ struct reclaim {
     struct order_node *node_facts; // same order
     size_t node_count, node_room;
 
+    // --- pods.c ---
+    struct k8s_list *pods; // under way
+    struct instant pods_next_at;
+    char pods_snapshot[RECOVERY_SNAPSHOT_SIZE]; // from before the list
+
     // --- deeds.c ---
     enum order_cause cause; // of the last turn's hold, and which it was
     uint64_t hold;
@@ -146,6 +157,11 @@ void calls_stats(struct reclaim *reclaim, size_t node, const struct order_node_p
 void calls_cancel_init(struct reclaim *reclaim, size_t node);
 void calls_cancel_all(struct reclaim *reclaim); // statistics too
 void calls_free(struct reclaim *reclaim);
+
+// --- pods.c ---
+
+void pods_turn(struct reclaim *reclaim); // after each decision
+void pods_stop(struct reclaim *reclaim);
 
 // --- deeds.c ---
 

@@ -87,6 +87,7 @@ struct instant reclaim_turn(struct reclaim *reclaim)
     planned_turn(reclaim->agent, reclaim->plan, &reclaim->facts.drops);
     tell_turn(reclaim);
     look_turn(reclaim);
+    pods_turn(reclaim);
     return reclaim->plan->wake_at;
 }
 
@@ -131,6 +132,7 @@ void reclaim_free(struct reclaim *reclaim)
     if (!reclaim)
         return;
     look_end(reclaim);
+    pods_stop(reclaim);
     calls_free(reclaim);
     grpc_computes_free(reclaim->computes);
     free(reclaim->memory);
