@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/status.h"
+#include "agent/command.h"
 #include "agent/trim.h"
 #include "base/log.h"
 #include "base/resolve.h"
@@ -252,10 +252,12 @@ static void on_turn(void *arg)
     agent->facts.methods.kubelet = agent->kube != NULL;
     agent->facts.methods.delete_pod =
         agent->config.fence_delete_pod && kube_can_delete_pod(agent->kube);
+    reclaim_before_turn(agent->reclaim);
     decide(&agent->config.core, &agent->facts, &agent->memory, &agent->plan);
     again = execute_plan(agent);
     report_turn(agent);
     workers_turn(agent->workers);
+    again = instant_min(again, reclaim_turn(agent->reclaim));
     metrics_turn(&agent->metrics, &agent->facts, &agent->plan);
     again = instant_min(again, next_pulse(agent));
     loop_deadline_set(agent->wake, instant_min(agent->plan.wake_at, again));
@@ -288,56 +290,12 @@ static void on_signal(int signo, void *arg)
 
 // --- the control socket ---
 
-static void on_request(const struct control_request *request, struct buf *answer, void *arg)
-{
-    struct agent *agent = arg;
-    struct order_fact *orders = &agent->facts.orders;
-
-    switch (request->command) {
-    case CONTROL_STATUS: status_json(agent, answer); return;
-    case CONTROL_RECONCILE: workers_order(agent->workers, request->is_dry, answer); return;
-    case CONTROL_REPORT: workers_report_json(agent->workers, answer); return;
-    case CONTROL_FENCE:
-        orders->manual_fence = true;
-        agent->has_manual = true;
-        memcpy(agent->manual_reason, request->reason, CONTROL_REASON_SIZE);
-        kube_mirror_fence(agent->kube, request->reason);
-        break;
-    case CONTROL_UNFENCE:
-        orders->manual_fence = false;
-        agent->has_manual = true;
-        agent->manual_reason[0] = '\0';
-        kube_mirror_fence(agent->kube, NULL);
-        break;
-    case CONTROL_PAUSE:
-        orders->pause_end = instant_add(clock_now(), request->pause_ns);
-        agent->has_pause = true;
-        memcpy(agent->pause_reason, request->reason, CONTROL_REASON_SIZE);
-        kube_mirror_pause(agent->kube);
-        break;
-    case CONTROL_RESUME:
-        orders->pause_end = (struct instant){0};
-        agent->has_pause = true;
-        agent->pause_reason[0] = '\0';
-        kube_mirror_pause(agent->kube);
-        break;
-    }
-    log_warn("ordered", kv_str("command", control_command_name(request->command)),
-             kv_str("reason", request->reason), kv_int("uid", (int64_t)request->peer_uid),
-             kv_dur("for", request->pause_ns));
-    history_add(&agent->history, &agent->facts, &agent->memory,
-                control_command_name(request->command), request->reason);
-    kube_keep_order(agent, request->command);
-    agent_feed(agent);
-    buf_puts(answer, "{\"ok\":true}");
-}
-
 // Orders come by this socket, permits do not: without it (a full disk, a directory that is not
 // there yet) a healthy leader is permitted to live all the same. Another agent in its place is
 // a reason not to run.
 static int open_control(struct agent *agent, struct err *err)
 {
-    const struct control_config control = {agent->config.control_socket, on_request, agent};
+    const struct control_config control = {agent->config.control_socket, command_take, agent};
 
     if (control_new(agent->loop, &control, &agent->control, err) == 0)
         return 0;
@@ -351,7 +309,7 @@ static int open_control(struct agent *agent, struct err *err)
 static void on_control_retry(void *arg)
 {
     struct agent *agent = arg;
-    const struct control_config control = {agent->config.control_socket, on_request, agent};
+    const struct control_config control = {agent->config.control_socket, command_take, agent};
     struct err err = {0};
 
     if (control_new(agent->loop, &control, &agent->control, &err) < 0)
@@ -451,6 +409,7 @@ int agent_new(const struct agent_start *start, struct agent **ret_agent, struct 
     }
     agent->kube = kube_new(agent);
     agent->workers = workers_new(agent);
+    agent->reclaim = reclaim_new(agent);
     *ret_agent = agent;
     return 0;
 }
@@ -459,7 +418,9 @@ void agent_free(struct agent *agent)
 {
     if (!agent)
         return;
+    reclaim_free(agent->reclaim);
     workers_free(agent->workers);
+    planned_free(&agent->planned);
     kube_free(agent->kube);
     http_free(agent->http);
     install_free(agent->install);

@@ -19,6 +19,8 @@
 #include "agent/metrics.h"
 #include "agent/observe.h"
 #include "agent/pg/election.h"
+#include "agent/planned.h"
+#include "agent/reclaim/reclaim.h"
 #include "agent/report.h"
 #include "agent/workers/workers.h"
 #include "base/loop.h"
@@ -42,6 +44,7 @@ struct agent {
     struct methods methods;
     struct kube *kube;       // NULL: no Kubernetes
     struct workers *workers; // NULL: reconcile.mode is off
+    struct reclaim *reclaim; // NULL: recovery.mode is off
     struct control *control;
     struct loop_timer *control_retry; // armed while there is no control socket
     struct http *http;                // NULL: none is wanted
@@ -67,6 +70,7 @@ struct agent {
 
     struct executor executor;
     struct reporter reporter;
+    struct planned planned;
     struct history history;
     uint64_t history_seen; // entries of it before the timer `calm` was armed last
     struct metrics metrics;

@@ -315,6 +315,36 @@ static int check_required(const char *file, const struct config *config, struct 
     return 0;
 }
 
+// A meta that waits for resets must not wait beyond its own lease, and no reset may be under
+// way when the gate opens.
+static int check_recovery(const struct config *config, struct err *err)
+{
+    const struct config_recovery *recovery = &config->recovery;
+    int64_t start_ns = instant_add((struct instant){recovery->reset_before_start_ns},
+                                   config->core.margin_ns + config->core.kill_budget_ns)
+                           .ns;
+    char a[32], b[32], c[32], d[32], e[32];
+
+    if (recovery->mode != ORDER_ENFORCE)
+        return 0;
+    if (start_ns >= config->core.ttl_ns)
+        return err_set(err, ERR_INVALID, 0,
+                       "recovery.resetBeforeStart %s + margin %s + killBudget %s = %s is not "
+                       "below ttl %s: shorten it, or raise lease and ttl above %s",
+                       duration_format(recovery->reset_before_start_ns, a, sizeof(a)),
+                       duration_format(config->core.margin_ns, b, sizeof(b)),
+                       duration_format(config->core.kill_budget_ns, c, sizeof(c)),
+                       duration_format(start_ns, d, sizeof(d)),
+                       duration_format(config->core.ttl_ns, e, sizeof(e)), d);
+    if (recovery->init_timeout_ns + NS_PER_SEC >= recovery->max_hold_ns)
+        return err_set(err, ERR_INVALID, 0,
+                       "recovery.initTimeout %s + 1s is not below recovery.maxHold %s: shorten "
+                       "it, or hold for longer",
+                       duration_format(recovery->init_timeout_ns, a, sizeof(a)),
+                       duration_format(recovery->max_hold_ns, b, sizeof(b)));
+    return 0;
+}
+
 int config_parse(const struct config_input *input, struct config *ret, struct err *err)
 {
     struct parse parse = {.config = ret};
@@ -340,5 +370,7 @@ int config_parse(const struct config_input *input, struct config *ret, struct er
         return -1;
     if (core_config_check(&ret->core, err) < 0)
         return err_wrap(err, "%s: timing", input->name);
+    if (check_recovery(ret, err) < 0)
+        return err_wrap(err, "%s", input->name);
     return 0;
 }

@@ -12,6 +12,7 @@
 
 #include "agent/core/decide.h"
 #include "agent/reconcile/verdict.h"
+#include "agent/recovery/order.h"
 #include "base/err.h"
 
 struct buf;
@@ -72,6 +73,17 @@ struct config_reconcile {
     int64_t recover_timeout_ns;
 };
 
+// Nothing is reclaimed before every compute node has reset.
+enum recovery_policy_choice { RECOVERY_POLICY_OPEN = 0, RECOVERY_POLICY_HOLD };
+
+struct config_recovery {
+    enum order_mode mode;
+    enum recovery_policy_choice policy;
+    int64_t max_hold_ns;
+    int64_t reset_before_start_ns;
+    int64_t init_timeout_ns;
+};
+
 enum fence_method_choice { FENCE_BY_SHIM = 0, FENCE_BY_PIDFD };
 
 struct config {
@@ -82,6 +94,7 @@ struct config {
     struct config_election election;
     struct config_kubernetes kubernetes;
     struct config_reconcile reconcile;
+    struct config_recovery recovery;
     enum fence_method_choice fence_method;
     char fence_command[CONFIG_NAME_SIZE];
     char metafence_run[CONFIG_PATH_SIZE];

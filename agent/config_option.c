@@ -144,6 +144,20 @@ const struct config_option config_options[] = {
              "a row in status STARTING is left alone for so long"),
     DURATION("reconcile.recoverTimeout", "60s", 1 * S, 1 * H, reconcile.recover_timeout_ns,
              "how long the answer of a recovery is waited for"),
+
+    {"recovery.mode", OPTION_CHOICE, 0, "observe", 0, 0, "off|observe|enforce", NULL,
+     AT(recovery.mode),
+     "enforce: the agent resets compute nodes before their state tables are purged, and holds the purge"
+     " and the start of its own meta for that; observe: it only says what is pending"},
+    {"recovery.policy", OPTION_CHOICE, 0, "open", 0, 0, "open|hold", NULL, AT(recovery.policy),
+     "when recovery.maxHold has passed: open lets the purge pass, said loudly; hold goes on refusing it"},
+    DURATION("recovery.maxHold", "60s", 2 * S, 1 * H, recovery.max_hold_ns,
+             "a purge is held for so long, from the first attempt of its recovery"),
+    DURATION("recovery.resetBeforeStart", "15s", 100 * MS, 10 * 60 * S,
+             recovery.reset_before_start_ns,
+             "after its leader's death a meta is not started for so long at most, until all compute nodes have reset"),
+    DURATION("recovery.initTimeout", "20s", 100 * MS, 10 * 60 * S, recovery.init_timeout_ns,
+             "how long one reset of a compute node is waited for before it is asked again"),
 };
 // clang-format on
 

@@ -13,6 +13,7 @@
 #define CONNECTIONS_MAX 128
 #define UNSENT_MAX      (512 * 1024) // a status with its history has some 30 kB
 #define IDLE_NS         (30 * NS_PER_SEC)
+#define NO_WAIT         INT64_C(-1) // none was given
 
 struct control {
     struct lines_server *server;
@@ -21,8 +22,9 @@ struct control {
     struct buf answer;
 };
 
-static const char *const command_names[] = {"status", "fence",     "unfence", "pause",
-                                            "resume", "reconcile", "report"};
+static const char *const command_names[] = {"status", "fence",   "unfence",
+                                            "pause",  "resume",  "reconcile",
+                                            "report", "recover", "handover"};
 #define COMMAND_COUNT (sizeof(command_names) / sizeof(command_names[0]))
 
 const char *control_command_name(enum control_command command)
@@ -41,8 +43,8 @@ static int take_command(const cJSON *item, struct control_request *request, stru
         }
     }
     return err_set(err, ERR_INVALID, 0,
-                   "unknown command: use status, fence, unfence, pause, resume, reconcile or "
-                   "report");
+                   "unknown command: use status, fence, unfence, pause, resume, reconcile, "
+                   "report, recover or handover");
 }
 
 static int take_reason(const cJSON *item, struct control_request *request, struct err *err)
@@ -75,6 +77,17 @@ static int take_pause(const cJSON *item, struct control_request *request, struct
     return 0;
 }
 
+static int take_wait(const cJSON *item, struct control_request *request, struct err *err)
+{
+    if (!cJSON_IsString(item))
+        return err_set(err, ERR_INVALID, 0, "\"wait\" must be a duration like \"60s\"");
+    if (duration_parse(item->valuestring, &request->wait_ns, err) < 0)
+        return err_wrap(err, "\"wait\"");
+    if (request->wait_ns < 0 || request->wait_ns > CONTROL_WAIT_MAX_NS)
+        return err_set(err, ERR_INVALID, 0, "\"wait\" must be from 0s to 1h");
+    return 0;
+}
+
 static int take_dry(const cJSON *item, struct control_request *request, struct err *err)
 {
     if (!cJSON_IsBool(item))
@@ -91,10 +104,31 @@ static int take_member(const cJSON *item, struct control_request *request, struc
         return take_reason(item, request, err);
     if (strcmp(item->string, "for") == 0)
         return take_pause(item, request, err);
+    if (strcmp(item->string, "wait") == 0)
+        return take_wait(item, request, err);
     if (strcmp(item->string, "dry") == 0)
         return take_dry(item, request, err);
     return err_set(err, ERR_INVALID, 0,
-                   "unknown member: only cmd, reason, for and dry are known");
+                   "unknown member: only cmd, reason, for, wait and dry are known");
+}
+
+// What belongs to some commands alone; and the default of what was not given.
+static int check_members(struct control_request *request, struct err *err)
+{
+    enum control_command command = request->command;
+    bool takes_wait = command == CONTROL_RECOVER || command == CONTROL_HANDOVER;
+
+    if (command == CONTROL_PAUSE && request->pause_ns == 0)
+        return err_set(err, ERR_INVALID, 0, "pause needs \"for\", like \"for\":\"30m\"");
+    if (command != CONTROL_RECONCILE && request->is_dry)
+        return err_set(err, ERR_INVALID, 0, "\"dry\" belongs to reconcile alone");
+    if (command != CONTROL_PAUSE && request->pause_ns != 0)
+        return err_set(err, ERR_INVALID, 0, "\"for\" belongs to pause alone");
+    if (!takes_wait && request->wait_ns != NO_WAIT)
+        return err_set(err, ERR_INVALID, 0, "\"wait\" belongs to recover and handover");
+    if (request->wait_ns == NO_WAIT)
+        request->wait_ns = takes_wait ? CONTROL_WAIT_NS : 0;
+    return 0;
 }
 
 static int take_object(const cJSON *object, struct control_request *request, struct err *err)
@@ -115,18 +149,12 @@ static int take_object(const cJSON *object, struct control_request *request, str
     }
     if (!has_command)
         return err_set(err, ERR_INVALID, 0, "\"cmd\" is missing");
-    if (request->command == CONTROL_PAUSE && request->pause_ns == 0)
-        return err_set(err, ERR_INVALID, 0, "pause needs \"for\", like \"for\":\"30m\"");
-    if (request->command != CONTROL_RECONCILE && request->is_dry)
-        return err_set(err, ERR_INVALID, 0, "\"dry\" belongs to reconcile alone");
-    if (request->command != CONTROL_PAUSE && request->pause_ns != 0)
-        return err_set(err, ERR_INVALID, 0, "\"for\" belongs to pause alone");
-    return 0;
+    return check_members(request, err);
 }
 
 int control_parse(const char *line, size_t len, struct control_request *ret, struct err *err)
 {
-    struct control_request request = {0};
+    struct control_request request = {.wait_ns = NO_WAIT};
     const char *end = NULL;
     cJSON *object = NULL;
     int r = 0;

@@ -17,6 +17,8 @@
 #define CONTROL_LINE_MAX     4096                          // bytes of a request
 #define CONTROL_PAUSE_MIN_NS INT64_C(1000000000)           // 1 s
 #define CONTROL_PAUSE_MAX_NS (INT64_C(86400) * 1000000000) // 24 h
+#define CONTROL_WAIT_MAX_NS  (INT64_C(3600) * 1000000000)  // 1 h
+#define CONTROL_WAIT_NS      (INT64_C(60) * 1000000000)    // default
 
 enum control_command {
     CONTROL_STATUS = 0,
@@ -26,22 +28,26 @@ enum control_command {
     CONTROL_RESUME,
     CONTROL_RECONCILE, // a pass now
     CONTROL_REPORT,    // what the last pass has found
+    CONTROL_RECOVER,   // wait for pending drops, then a global recovery
+    CONTROL_HANDOVER,  // … then the fence of a leader, and another one leads
 };
 
 struct control_request {
     enum control_command command;
     char reason[CONTROL_REASON_SIZE]; // printable, "" when none was given
     int64_t pause_ns;                 // for CONTROL_PAUSE
+    int64_t wait_ns;                  // for CONTROL_RECOVER and CONTROL_HANDOVER
     bool is_dry;                      // for CONTROL_RECONCILE
     uid_t peer_uid;
 };
 
 const char *control_command_name(enum control_command command);
 
-// {"cmd":"status"|"fence"|"unfence"|"pause"|"resume"|"reconcile"|"report", "reason":"…",
-// "for":"30m", "dry":true}; "for" belongs to pause alone, which needs it, and "dry" to
-// reconcile. Unknown members are refused: a typo must not turn into
-// something else. Errors: INVALID, saying what is wrong and how to write it.
+// {"cmd":"status"|"fence"|"unfence"|"pause"|"resume"|"reconcile"|"report"|"recover"|"handover",
+// "reason":"…", "for":"30m", "wait":"60s", "dry":true}; "for" belongs to pause alone, which
+// needs it, "wait" to recover and handover, and "dry" to reconcile. Unknown members are
+// refused: a typo must not turn into something else. Errors: INVALID, saying what is wrong and
+// how to write it.
 must_check int control_parse(const char *line, size_t len, struct control_request *ret,
                              struct err *err);
 

@@ -33,6 +33,20 @@ static const struct cli_command commands[] = {
      "The end of the pause is kept by metafence-run: it comes also without an agent.",
      cli_pause},
     {"resume", ORDER, NULL, "end a pause", NULL, cli_resume},
+    {"handover", ORDER | CLI_OPTION_WAIT, NULL, "let another meta lead, in the safe order",
+     "Asks the leader's agent: it waits for dropped jobs and jobs being created, kills its\n"
+     "meta with its lease kept, resets the compute nodes before anybody else leads\n"
+     "(recovery.mode enforce), and lets it start again when another one does, after ttl at\n"
+     "the earliest. What is still there after --wait is not waited for: it goes on. Exit\n"
+     "status 3 says that it was begun, and its end was not seen.",
+     cli_handover},
+    {"recover", ORDER | CLI_OPTION_WAIT, NULL, "a global recovery, in the safe order",
+     "Asks the leader's agent: it waits for dropped jobs and jobs being created, then has its\n"
+     "meta recover. What the recovery removes waits for the resets of the compute nodes\n"
+     "(recovery.mode enforce). What is still there after --wait is not waited for: it goes\n"
+     "on. Returns at the end of the recovery; exit status 3 says that it was begun, and its\n"
+     "end was not seen.",
+     cli_recover},
     {"reconcile",
      CLI_OPTION_CONFIG | CLI_OPTION_SOCKET | CLI_OPTION_OUTPUT | CLI_OPTION_DRY_RUN |
          CLI_OPTION_TIMEOUT,

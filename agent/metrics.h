@@ -14,7 +14,7 @@ struct agent;
 
 #define METRICS_METHODS     (FENCE_METHOD_API + 1)
 #define METRICS_REASONS     (FENCE_REASON_LAST + 1)
-#define METRICS_SOURCES_MAX 4
+#define METRICS_SOURCES_MAX 5
 
 // What became of one method's attempt to end an incarnation.
 enum metrics_result {

@@ -306,6 +306,8 @@ void status_json(const struct agent *agent, struct buf *out)
     put_last_fence(agent, out);
     kube_status_json(agent->kube, out);
     workers_status_json(agent->workers, out);
+    reclaim_status_json(agent->reclaim, out);
+    planned_status_json(agent, now, out);
     put_counters(agent, out);
     buf_puts(out, ",\"history\":");
     history_json(&agent->history, out);

@@ -79,6 +79,19 @@ static bool hold_lease(const struct gate *gate, struct instant *until)
            gate->death->incarnation != 0 && silenced && !read_is_fresh(gate);
 }
 
+// Killed so that another one leads: that can't be before the lease is over, and then whoever is
+// there has one more to win.
+static bool hold_handover(const struct gate *gate, struct instant *until)
+{
+    bool has_successor = read_is_fresh(gate) && gate->order->row == FENCE_ROW_OTHER;
+
+    return lasts(gate,
+                 instant_add((struct instant){gate->death->dead_ns}, 2 * gate->config->ttl_ns),
+                 until) &&
+           gate->death->incarnation != 0 && gate->death->reason == FENCE_REASON_HANDOVER &&
+           !has_successor;
+}
+
 static bool hold_database(const struct gate *gate, struct instant *until)
 {
     return lasts(gate, instant_add(gate->memory->hold_since, gate->config->database_hold_ns),
@@ -124,6 +137,18 @@ static bool hold_identity(const struct gate *gate, struct instant *until)
         gate, instant_add((struct instant){gate->order->read_ns}, gate->config->ttl_ns), until);
 }
 
+// The compute nodes of the dead leader are being reset; nobody else can lead before its lease
+// is over. The agent's word ends with the agent.
+static bool hold_reset(const struct gate *gate, struct instant *until)
+{
+    struct instant said = instant_add(gate->memory->order_at, gate->config->agent_silence_ns);
+    struct instant lease =
+        instant_add((struct instant){gate->death->dead_ns}, gate->config->ttl_ns);
+
+    return lasts(gate, instant_min(said, lease), until) && gate->death->incarnation != 0 &&
+           order_has(gate, FENCE_ORDER_RESET_HOLD);
+}
+
 static bool hold_storm(const struct gate *gate, struct instant *until)
 {
     return lasts(gate, gate->memory->storm_until, until);
@@ -141,7 +166,8 @@ static const struct {
     {SHIM_HOLD_MANUAL, hold_manual},     {SHIM_HOLD_AGENT_REQUIRED, hold_agent_required},
     {SHIM_HOLD_TWIN, hold_twin},         {SHIM_HOLD_PHANTOM, hold_phantom},
     {SHIM_HOLD_LEASE, hold_lease},       {SHIM_HOLD_DATABASE, hold_database},
-    {SHIM_HOLD_IDENTITY, hold_identity}, {SHIM_HOLD_STORM, hold_storm},
+    {SHIM_HOLD_IDENTITY, hold_identity}, {SHIM_HOLD_RESET, hold_reset},
+    {SHIM_HOLD_HANDOVER, hold_handover}, {SHIM_HOLD_STORM, hold_storm},
     {SHIM_HOLD_BACKOFF, hold_backoff},
 };
 

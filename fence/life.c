@@ -82,13 +82,15 @@ static bool is_clean(int wait_status)
     return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
 }
 
-// Manual fences, exit 0, TERM and aborts of a first start don't count for the storm limit.
+// An operator's orders, exit 0, TERM and aborts of a first start don't count for the storm
+// limit.
 static bool end_counts(const struct shim_memory *memory, struct instant now, int wait_status)
 {
     if (latch_has(memory, SHIM_TERM_RECEIVED))
         return false;
     if (memory->kill_sent)
-        return memory->kill_reason != FENCE_REASON_MANUAL;
+        return memory->kill_reason != FENCE_REASON_MANUAL &&
+               memory->kill_reason != FENCE_REASON_HANDOVER;
     return is_abort(wait_status) && instant_since(now, memory->last_start) >= ABORT_HARMLESS_NS;
 }
 

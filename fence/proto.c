@@ -8,7 +8,8 @@
 
 #define ORDER_FLAGS                                                                            \
     (FENCE_ORDER_ARMED | FENCE_ORDER_ENGAGED | FENCE_ORDER_SUPERSEDED |                        \
-     FENCE_ORDER_MANUAL_HOLD | FENCE_ORDER_TWIN_HOLD | FENCE_ORDER_PHANTOM_HOLD)
+     FENCE_ORDER_MANUAL_HOLD | FENCE_ORDER_TWIN_HOLD | FENCE_ORDER_PHANTOM_HOLD |              \
+     FENCE_ORDER_RESET_HOLD)
 #define STATUS_FLAGS                                                                           \
     (SHIM_ENGAGED | SHIM_SUPERSEDED | SHIM_ARMED | SHIM_MANUAL | SHIM_AGENT_PRESENT |          \
      SHIM_TERM_RECEIVED | SHIM_MEMORY_LOCKED | SHIM_ALIVE | SHIM_SILENCE_HELD)
@@ -206,7 +207,7 @@ static int check_status_fields(const struct fence_status *status, struct err *er
     const struct bounded enums[] = {
         {"state", status->state, SHIM_ENDED},
         {"permit", status->permit, FENCE_ROLE_LEADER},
-        {"hold", status->hold, SHIM_HOLD_BACKOFF},
+        {"hold", status->hold, SHIM_HOLD_LAST},
         {"last_death.reason", death->reason, FENCE_REASON_LAST},
         {"last_death.engaged", death->engaged, 1},
         {"last_death.reserved", death->reserved, 0},
@@ -259,6 +260,7 @@ const char *fence_reason_name(enum fence_reason reason)
     case FENCE_REASON_DATABASE_REPLACED: return "DatabaseReplaced";
     case FENCE_REASON_PHANTOM_LEADER: return "PhantomLeader";
     case FENCE_REASON_DIVERGED_LEADER: return "DivergedLeader";
+    case FENCE_REASON_HANDOVER: return "Handover";
     }
     return "?";
 }
@@ -276,6 +278,8 @@ const char *shim_hold_name(enum shim_hold hold)
     case SHIM_HOLD_DATABASE: return "Database";
     case SHIM_HOLD_STORM: return "Storm";
     case SHIM_HOLD_BACKOFF: return "Backoff";
+    case SHIM_HOLD_RESET: return "Reset";
+    case SHIM_HOLD_HANDOVER: return "Handover";
     }
     return "?";
 }

@@ -36,7 +36,8 @@ enum fence_reason {
     FENCE_REASON_DATABASE_REPLACED,
     FENCE_REASON_PHANTOM_LEADER,
     FENCE_REASON_DIVERGED_LEADER,
-    FENCE_REASON_LAST = FENCE_REASON_DIVERGED_LEADER,
+    FENCE_REASON_HANDOVER, // ordered: another one is to lead
+    FENCE_REASON_LAST = FENCE_REASON_HANDOVER,
 };
 
 // The election row in the agent's last good read.
@@ -61,6 +62,7 @@ enum fence_order_flag {
     FENCE_ORDER_MANUAL_HOLD = 1U << 3,  // keep down until unfenced
     FENCE_ORDER_TWIN_HOLD = 1U << 4,    // keep down while a twin renews our id
     FENCE_ORDER_PHANTOM_HOLD = 1U << 5, // keep down until another id is seen or ttl has passed
+    FENCE_ORDER_RESET_HOLD = 1U << 6,   // keep down until the compute nodes have reset
 };
 
 // agent -> metafence-run
@@ -110,7 +112,10 @@ enum shim_hold {
     SHIM_HOLD_LEASE,    // we lost the lease by silence: healthy peers go first
     SHIM_HOLD_DATABASE, // known unreachable: meta would only abort
     SHIM_HOLD_STORM,
-    SHIM_HOLD_BACKOFF, // it ended by itself too quickly
+    SHIM_HOLD_BACKOFF,  // it ended by itself too quickly
+    SHIM_HOLD_RESET,    // the compute nodes of the leader that it was are being reset
+    SHIM_HOLD_HANDOVER, // ordered: another one is to lead first
+    SHIM_HOLD_LAST = SHIM_HOLD_HANDOVER,
 };
 
 enum shim_flag {

@@ -64,3 +64,13 @@ struct k8s_pod_life {
 // Errors: INVALID with the path. Fields that a newer API adds are not looked at.
 must_check int k8s_pod_life_parse(const struct k8s_pod *pod, struct k8s_pod_life *ret,
                                   struct err *err);
+
+// The process behind a port of a pod: that of the container which declares it, or of the only
+// one. Borrowed as the pod is.
+struct k8s_pod_process {
+    const char *container_id; // another one for each start; NULL: not told
+    bool has_ended;           // its kubelet says that this very container has ended
+};
+// Errors: INVALID with the path.
+must_check int k8s_pod_process_parse(const struct k8s_pod *pod, uint16_t port,
+                                     struct k8s_pod_process *ret, struct err *err);

@@ -7,15 +7,27 @@
 -- dropped, never one of term: a takeover holds that one while it waits for the writers' lock. Calls of the agent
 -- take term first, shared.
 
--- Refreshed by the agent beside the leader. Without it, or once it has expired, the gate is open.
+-- What the agent beside an incarnation wants of the gate, and that it is there: refreshed by all of them, as a winner
+-- purges before anybody knows that it leads. Without the leader's row, or once that has expired, the gate is open.
+DO $body$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
+                WHERE c.relname = 'gate' AND c.relnamespace = 'metafence'::pg_catalog.regnamespace
+                  AND a.attname = 'term') THEN
+        DROP TABLE metafence.gate; -- one row for all
+    END IF;
+END
+$body$;
+DROP FUNCTION IF EXISTS metafence.refresh_gate(text, bigint, text, text, bigint, bigint);
 CREATE TABLE IF NOT EXISTS metafence.gate (
-    service      text PRIMARY KEY,
-    term         bigint NOT NULL,
-    agent_tag    text,
+    service      text NOT NULL,
+    agent_tag    text NOT NULL,         -- of the incarnation
     refreshed_at timestamptz NOT NULL,
     expires_at   timestamptz NOT NULL,
     policy       text NOT NULL CHECK (policy IN ('open', 'hold')),
-    max_hold_ms  bigint NOT NULL
+    max_hold_ms  bigint NOT NULL,
+    dead_after_ms bigint,               -- so long after its last renewal it is dead; NULL: that is not ensured
+    PRIMARY KEY (service, agent_tag)
 ) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 -- That a compute node runs no actor any more which could read what is to be removed, and how that is known.
@@ -183,7 +195,8 @@ AS $body$
 $body$;
 
 -- What keeps the gate open whatever is acknowledged, or NULL.
-CREATE OR REPLACE FUNCTION metafence.why_open(p_service text, p_term bigint, p_tag text) RETURNS text
+DROP FUNCTION IF EXISTS metafence.why_open(text, bigint, text);
+CREATE OR REPLACE FUNCTION metafence.why_open(p_service text, p_tag text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 BEGIN
@@ -194,7 +207,7 @@ BEGIN
             THEN 'open: isolation ' || current_setting('transaction_isolation')
         WHEN p_tag IS NULL THEN 'open: no session tag'
         WHEN metafence.is_pooled() THEN 'open: a pooler hands sessions around'
-        WHEN NOT EXISTS (SELECT FROM metafence.gate AS g WHERE g.service = p_service AND g.term = p_term
+        WHEN NOT EXISTS (SELECT FROM metafence.gate AS g WHERE g.service = p_service AND g.agent_tag = p_tag
                             AND g.expires_at > clock_timestamp()) THEN 'open: no agent' END;
 END
 $body$;
@@ -210,7 +223,7 @@ DECLARE
     v_until timestamptz := clock_timestamp() + interval '900 ms';
     v_xids xid8[];
 BEGIN
-    SELECT r.service, r.term, r.tag, r.held_from INTO v FROM metafence.recovery AS r WHERE r.id = p_recovery;
+    SELECT r.service, r.tag, r.held_from INTO v FROM metafence.recovery AS r WHERE r.id = p_recovery;
     SELECT CASE WHEN bool_and(d.id IS NOT NULL) THEN array_agg(DISTINCT d.xid) END INTO v_xids
       FROM unnest(p_ids) AS i(id)
       LEFT JOIN (SELECT x.id, x.xid, t.id AS table_id FROM metafence.dropped AS x
@@ -221,11 +234,11 @@ BEGIN
         IF missing IS NULL THEN
             outcome := 'acknowledged';
         ELSE
-            outcome := metafence.why_open(v.service, v.term, v.tag);
+            outcome := metafence.why_open(v.service, v.tag);
         END IF;
         IF outcome IS NULL THEN
             SELECT 'bound' INTO outcome FROM metafence.gate AS g
-             WHERE g.service = v.service AND g.policy = 'open'
+             WHERE g.service = v.service AND g.agent_tag = v.tag AND g.policy = 'open'
                AND clock_timestamp() >= v.held_from + g.max_hold_ms * interval '1 ms';
         END IF;
         EXIT WHEN outcome IS NOT NULL OR clock_timestamp() >= v_until;
@@ -266,7 +279,7 @@ BEGIN
             v_wait.missing, (extract(epoch FROM clock_timestamp() - v.held_from) * 1000)::bigint)
     RETURNING p.id INTO v_id;
     DELETE FROM metafence.purge AS p WHERE p.id <= v_id - 500;
-    UPDATE metafence.recovery AS r SET consumed = pg_current_xact_id() WHERE r.id = p_recovery;
+    UPDATE metafence.recovery AS r SET consumed = pg_current_xact_id(), round = r.round + 1 WHERE r.id = p_recovery;
     IF v_wait.outcome IN ('bound', 'observed') THEN
         PERFORM metafence.count_recovery(v_wait.outcome, '');
     ELSIF v_wait.outcome LIKE 'open%' THEN

@@ -26,7 +26,7 @@ GRANT EXECUTE ON FUNCTION
     metafence.recovery_tables(),
     metafence.recovery_state(text),
     metafence.recovery_rows(text),
-    metafence.refresh_gate(text, bigint, text, text, bigint, bigint),
+    metafence.refresh_gate(text, text, text, bigint, bigint, bigint),
     metafence.acknowledge(bigint, integer, text, integer, text, jsonb, pg_snapshot),
     metafence.end_recovery(bigint, bigint),
     metafence.catalog_version(),

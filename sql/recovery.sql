@@ -17,9 +17,11 @@ CREATE TABLE IF NOT EXISTS metafence.recovery (
     snapshot  pg_snapshot NOT NULL,     -- of the newest attempt: drops that it shows are in its catalog
     held_from timestamptz NOT NULL,     -- maxHold counts from here
     consumed  xid8,                     -- acknowledgements asked for before it don't count any more
+    round     integer NOT NULL DEFAULT 0, -- how often that was set
     closed_at timestamptz,
     ended     text CHECK (ended IN ('committed', 'running', 'superseded', 'off'))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
+ALTER TABLE metafence.recovery ADD COLUMN IF NOT EXISTS round integer NOT NULL DEFAULT 0;
 CREATE UNIQUE INDEX IF NOT EXISTS recovery_open ON metafence.recovery (service, term, scope)
     WHERE closed_at IS NULL;
 
@@ -33,11 +35,14 @@ CREATE TABLE IF NOT EXISTS metafence.dropped (
     name        text,                   -- of the job, where it still had one
     xid         xid8 NOT NULL,
     dropped_at  timestamptz NOT NULL,
-    term        bigint
+    term        bigint,
+    was_created boolean                 -- its job was then; NULL: not known any more
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
+ALTER TABLE metafence.dropped ADD COLUMN IF NOT EXISTS was_created boolean;
 
 -- Versions of RisingWave whose catalog, marker and delta were compared with what is assumed here: the newest
--- row of seaql_migrations is in one of these periods. Operators may add their own.
+-- row of seaql_migrations is in one of these periods. The one list of them: doctor reads it, too. Operators may add
+-- their own.
 CREATE TABLE IF NOT EXISTS metafence.verified (
     first text PRIMARY KEY,
     last  text NOT NULL,
@@ -159,6 +164,34 @@ EXCEPTION WHEN undefined_table OR undefined_column THEN
 END
 $body$;
 
+-- Whether that job is made to the end; NULL: it is not there any more.
+CREATE OR REPLACE FUNCTION metafence.is_created(p_schema text, p_job bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+AS $body$
+DECLARE
+    v_is_created boolean;
+BEGIN
+    EXECUTE format('SELECT j.job_status::text = ''CREATED'' FROM %I.streaming_job AS j WHERE j.job_id = $1', p_schema)
+       INTO v_is_created USING p_job::integer;
+    RETURN v_is_created;
+EXCEPTION WHEN undefined_table OR undefined_column THEN
+    RETURN NULL;
+END
+$body$;
+
+-- As the others here it runs with the rights of whom the catalog belongs to.
+DO $body$
+DECLARE
+    v_owner name;
+BEGIN
+    SELECT pg_catalog.pg_get_userbyid(p.proowner) INTO v_owner FROM pg_catalog.pg_proc AS p
+     WHERE p.oid = 'metafence.job_name(text, bigint)'::pg_catalog.regprocedure;
+    IF v_owner <> current_user THEN
+        EXECUTE pg_catalog.format('ALTER FUNCTION metafence.is_created(text, bigint) OWNER TO %I', v_owner);
+    END IF;
+END
+$body$;
+
 -- Jobs that are still being made: the next global recovery may clean them away and purge their tables.
 CREATE OR REPLACE FUNCTION metafence.creating_jobs(p_schema text)
 RETURNS TABLE (job_id bigint, name text, status text, age_ms bigint)
@@ -213,13 +246,15 @@ BEGIN
         v_attempt := nextval('metafence.attempt');
     END IF;
     SELECT a.last_value, t.last_value < extract(epoch FROM clock_timestamp()) * 1000 - coalesce(
-               (SELECT g.max_hold_ms FROM metafence.gate AS g WHERE g.service = p_service), 60000)
+               (SELECT g.max_hold_ms FROM metafence.gate AS g
+                 WHERE g.service = p_service AND g.agent_tag = p_tag), 60000)
       INTO v_refused, v_is_over FROM metafence.refused_attempt AS a, metafence.refused_at AS t;
     UPDATE metafence.recovery AS r
        SET joined = r.joined + 1, attempt = v_attempt, snapshot = pg_current_snapshot(),
            refused = r.refused + coalesce(r.attempt = v_refused, false)::integer,
            consumed = CASE WHEN coalesce(r.attempt = v_refused, true) THEN r.consumed
                            ELSE pg_current_xact_id() END,
+           round = r.round + CASE WHEN coalesce(r.attempt = v_refused, true) THEN 0 ELSE 1 END,
            held_from = CASE WHEN r.attempt IS NULL OR (r.attempt <> v_refused AND v_is_over)
                             THEN clock_timestamp() ELSE r.held_from END
      WHERE r.service = p_service AND r.term = p_term AND r.scope = p_scope AND r.closed_at IS NULL
@@ -300,6 +335,7 @@ AS $body$
 DECLARE
     v_ids bigint[];
     v_name text;
+    v_was_created boolean;
     v_id bigint;
 BEGIN
     SELECT array_agg(DISTINCT o.id::bigint) INTO v_ids FROM jsonb_array_elements_text(p_old) AS o(id)
@@ -308,18 +344,19 @@ BEGIN
         RETURN;
     END IF;
     -- Once for all fragments of a job.
-    SELECT d.name INTO v_name FROM metafence.dropped AS d
+    SELECT d.name, d.was_created INTO v_name, v_was_created FROM metafence.dropped AS d
      WHERE d.job_id = p_job AND d.xid = pg_current_xact_id();
     IF NOT FOUND THEN
         BEGIN
             v_name := metafence.job_name(p_schema, p_job);
+            v_was_created := metafence.is_created(p_schema, p_job);
         EXCEPTION WHEN OTHERS THEN
             NULL; -- it only helps people
         END;
     END IF;
-    INSERT INTO metafence.dropped AS d (fragment_id, job_id, table_ids, name, xid, dropped_at, term)
+    INSERT INTO metafence.dropped AS d (fragment_id, job_id, table_ids, name, xid, dropped_at, term, was_created)
     VALUES (p_fragment, p_job, v_ids, v_name, pg_current_xact_id(), clock_timestamp(),
-            (SELECT t.term FROM metafence.term AS t ORDER BY t.since DESC LIMIT 1))
+            (SELECT t.term FROM metafence.term AS t ORDER BY t.since DESC LIMIT 1), v_was_created)
     RETURNING d.id INTO v_id;
     IF v_id % 100 = 0 AND current_setting('transaction_isolation') LIKE 'read %' THEN
         DELETE FROM metafence.dropped AS d
@@ -413,7 +450,8 @@ BEGIN
                    CASE p_name WHEN 'object' THEN 'on_attempt' WHEN 'fragment' THEN 'on_fragment'
                                ELSE 'on_delta' END);
     PERFORM metafence.give_to_owner(
-        v_table, ARRAY['newest_migration(text)', 'job_name(text, bigint)', 'creating_jobs(text)']);
+        v_table, ARRAY['newest_migration(text)', 'job_name(text, bigint)', 'is_created(text, bigint)',
+                       'creating_jobs(text)']);
     RETURN true;
 END
 $body$;

@@ -1,19 +1,60 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- What the leader's agent asks about a recovery and tells the gate. Nobody else calls these.
 
+-- Of the deaths of all who owned a term before that one, the weakest knowledge. Implied: an agent had ensured that
+-- the incarnation is dead so long after its last renewal, which was not later than the loss of its term. Who lost it
+-- more than ten minutes ago is as good as dead where a later leader has recovered: all compute nodes have left it.
+CREATE OR REPLACE FUNCTION metafence.predecessor(p_service text, p_term bigint) RETURNS text
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+    WITH owner AS (
+        SELECT g.tag, g.owned_term AS term, g.last_seen_heartbeat AS lost_at FROM metafence.tag AS g
+         WHERE g.owned_term < p_term
+        UNION ALL
+        SELECT NULL, r.term, (SELECT min(x.opened_at) FROM metafence.recovery AS x
+                               WHERE x.service = p_service AND x.term > r.term)
+          FROM metafence.recovery AS r
+         WHERE r.service = p_service AND r.term < p_term AND r.tag IS NULL),
+    known AS (
+        SELECT CASE
+            WHEN EXISTS (SELECT FROM metafence.death AS d WHERE d.incarnation_tag = o.tag) THEN 2
+            WHEN EXISTS (SELECT FROM metafence.gate AS g
+                          WHERE g.service = p_service AND g.agent_tag = o.tag
+                            AND clock_timestamp() > o.lost_at + g.dead_after_ms * interval '1 ms') THEN 1
+            WHEN o.lost_at < clock_timestamp() - interval '10 minutes' AND EXISTS (
+                     SELECT FROM metafence.recovery AS r
+                      WHERE r.service = p_service AND r.term > o.term AND r.ended = 'committed') THEN 1
+            ELSE 0 END AS rank
+          FROM owner AS o)
+    SELECT CASE min(k.rank) WHEN 0 THEN NULL WHEN 1 THEN 'implied' ELSE 'confirmed' END FROM known AS k
+$body$;
+
 -- One row: where we are. snapshot: what the database showed; with an acknowledgement it says when its node was
 -- asked. attempt: the number of the newest. is_waiting: a removal is in the gate at this moment; is_refused: the
 -- newest attempt ended there. hold_left_ms: until maxHold opens the gate; NULL where nothing refreshes it.
 -- live, missing: compute nodes, and those of them without an acknowledgement that counts (0 where no global
--- recovery is open); creating, live and missing are NULL where the catalog can't be read. Cheap, for every
--- second, and more often while a recovery is open.
+-- recovery is open); creating, live and missing are NULL where the catalog can't be read. round: how often what was
+-- acknowledged has been used up. may_build: actors may be under construction that no statistics show. predecessor:
+-- what is known of the deaths of all who owned a term before, by the weakest: "confirmed", "implied", or NULL,
+-- nothing. Cheap, for every second, and more often while a recovery is open.
+DO $body$
+BEGIN
+    -- With other columns it is another function; the same one is left to those who are calling it.
+    IF EXISTS (SELECT FROM pg_catalog.pg_proc AS p
+                WHERE p.oid = pg_catalog.to_regprocedure('metafence.recovery_state(text)')
+                  AND p.proargnames[pg_catalog.array_length(p.proargnames, 1)] <> 'predecessor') THEN
+        DROP FUNCTION metafence.recovery_state(text);
+    END IF;
+END
+$body$;
 CREATE OR REPLACE FUNCTION metafence.recovery_state(
     p_service text, OUT term bigint, OUT owner_tag text, OUT mode text, OUT version text,
     OUT is_verified boolean, OUT snapshot text, OUT recovery_id bigint, OUT joined integer, OUT attempt bigint,
     OUT refused bigint, OUT age_ms bigint, OUT hold_left_ms bigint, OUT policy text, OUT is_gate_fresh boolean,
     OUT is_waiting boolean, OUT is_refused boolean, OUT refused_ago_ms bigint, OUT dropped bigint,
     OUT dropped_age_ms bigint, OUT creating bigint, OUT live bigint, OUT missing bigint,
-    OUT has_database_recovery boolean, OUT is_pooled boolean)
+    OUT has_database_recovery boolean, OUT is_pooled boolean, OUT round integer, OUT may_build boolean,
+    OUT predecessor text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
 AS $body$
 DECLARE
@@ -28,8 +69,8 @@ BEGIN
     SELECT c.version, c.is_verified INTO version, is_verified FROM metafence.catalog_version() AS c;
     is_pooled := metafence.is_pooled();
     SELECT r.id, r.joined, r.attempt, r.refused, (extract(epoch FROM v_now - r.opened_at) * 1000)::bigint,
-           r.held_from
-      INTO recovery_id, joined, attempt, refused, age_ms, v_held_from
+           r.held_from, r.round
+      INTO recovery_id, joined, attempt, refused, age_ms, v_held_from, round
       FROM metafence.recovery AS r
      WHERE r.service = p_service AND r.term = recovery_state.term AND r.scope = 'global' AND r.closed_at IS NULL;
     has_database_recovery := EXISTS (
@@ -38,7 +79,7 @@ BEGIN
     SELECT g.policy, g.expires_at > v_now,
            greatest(0, g.max_hold_ms - (extract(epoch FROM v_now - v_held_from) * 1000)::bigint)
       INTO policy, is_gate_fresh, hold_left_ms
-      FROM metafence.gate AS g WHERE g.service = p_service AND g.term = recovery_state.term;
+      FROM metafence.gate AS g WHERE g.service = p_service AND g.agent_tag = recovery_state.owner_tag;
     is_gate_fresh := coalesce(is_gate_fresh, false);
     is_waiting := false;
     is_refused := false;
@@ -60,6 +101,10 @@ BEGIN
     END IF;
     SELECT count(*), (extract(epoch FROM v_now - min(d.dropped_at)) * 1000)::bigint INTO dropped, dropped_age_ms
       FROM metafence.dropped AS d;
+    predecessor := metafence.predecessor(p_service, term);
+    may_build := EXISTS (SELECT FROM metafence.dropped AS d WHERE d.was_created IS NOT TRUE)
+        OR (SELECT r.ended FROM metafence.recovery AS r WHERE r.service = p_service AND r.scope = 'global'
+               AND r.closed_at IS NOT NULL ORDER BY r.id DESC LIMIT 1) IS DISTINCT FROM 'committed';
     BEGIN
         SELECT count(*) INTO creating FROM metafence.creating_jobs(metafence.meta_schema());
     EXCEPTION WHEN undefined_table OR undefined_column OR undefined_function THEN
@@ -122,24 +167,29 @@ BEGIN
 END
 $body$;
 
--- The agent beside the leader is there, and this is how it wants the gate. False: not its term any more.
+-- The agent beside that incarnation is there, and this is how it wants the gate. p_dead_after_ms: so long after its
+-- last renewal the incarnation is dead, whatever happens; NULL: nobody ensures that. False: it has lost its term.
 CREATE OR REPLACE FUNCTION metafence.refresh_gate(
-    p_service text, p_term bigint, p_agent_tag text, p_policy text, p_max_hold_ms bigint, p_lifetime_ms bigint)
-RETURNS boolean
+    p_service text, p_agent_tag text, p_policy text, p_max_hold_ms bigint, p_lifetime_ms bigint,
+    p_dead_after_ms bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 AS $body$
 BEGIN
-    PERFORM FROM metafence.term AS t WHERE t.service = p_service AND t.term = p_term FOR SHARE;
-    IF NOT FOUND THEN
+    IF EXISTS (SELECT FROM metafence.tag AS g WHERE g.tag = p_agent_tag AND g.superseded) THEN
         RETURN false;
     END IF;
-    INSERT INTO metafence.gate AS g (service, term, agent_tag, refreshed_at, expires_at, policy, max_hold_ms)
-    VALUES (p_service, p_term, p_agent_tag, clock_timestamp(),
+    INSERT INTO metafence.gate AS g
+           (service, agent_tag, refreshed_at, expires_at, policy, max_hold_ms, dead_after_ms)
+    VALUES (p_service, p_agent_tag, clock_timestamp(),
             clock_timestamp() + least(p_lifetime_ms, 60000) * interval '1 ms', p_policy,
-            greatest(0, least(p_max_hold_ms, 3600000)))
-    ON CONFLICT (service) DO UPDATE
-       SET term = excluded.term, agent_tag = excluded.agent_tag, refreshed_at = excluded.refreshed_at,
-           expires_at = excluded.expires_at, policy = excluded.policy, max_hold_ms = excluded.max_hold_ms;
+            greatest(0, least(p_max_hold_ms, 3600000)), p_dead_after_ms)
+    ON CONFLICT (service, agent_tag) DO UPDATE
+       SET refreshed_at = excluded.refreshed_at, expires_at = excluded.expires_at, policy = excluded.policy,
+           max_hold_ms = excluded.max_hold_ms, dead_after_ms = excluded.dead_after_ms;
+    -- What is left of incarnations that owned nothing, and of those that nobody remembers.
+    DELETE FROM metafence.gate AS g
+     WHERE g.refreshed_at < clock_timestamp() - interval '10 minutes'
+       AND NOT EXISTS (SELECT FROM metafence.tag AS t WHERE t.tag = g.agent_tag AND t.owned_term IS NOT NULL);
     RETURN true;
 END
 $body$;

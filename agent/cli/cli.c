@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "agent/config.h"
+#include "agent/control.h"
 #include "base/clock.h"
 #include "base/err.h"
 
 #define DEFAULT_TIMEOUT_NS (10 * NS_PER_SEC)
+#define LONG_TIMEOUT_NS    (300 * NS_PER_SEC)
 
 struct option {
     enum cli_option_id id;
@@ -27,8 +29,10 @@ static const struct option options[] = {
      "form of the result (default table)"},
     {CLI_OPTION_REASON, "reason", 0, "TEXT", "why; shown in status, logs and history"},
     {CLI_OPTION_FOR, "for", 0, "DURATION", "how long, like 30m (1s to 24h)"},
+    {CLI_OPTION_WAIT, "wait", 0, "DURATION",
+     "for dropped jobs and those being created, before it begins (0s to 1h, default 60s)"},
     {CLI_OPTION_TIMEOUT, "timeout", 0, "DURATION",
-     "how long to wait for confirmation (default 10s)"},
+     "how long to wait for confirmation (default 10s; 5m for recover and handover)"},
     {CLI_OPTION_ROLE, "agent-role", 0, "ROLE",
      "install, print: the agents' role, if it is not the metas'"},
     {CLI_OPTION_GUARD, "guard", 0, "off|observe|enforce",
@@ -137,6 +141,16 @@ static int take_duration(const struct option *option, const char *value, int64_t
     return -1;
 }
 
+static int take_wait(const char *value, int64_t *ret_ns)
+{
+    struct err err = {0};
+
+    if (duration_parse(value, ret_ns, &err) == 0 && *ret_ns <= CONTROL_WAIT_MAX_NS)
+        return 0;
+    cli_complain("--wait: %s", err.kind ? err.msg : "must be from 0s to 1h");
+    return -1;
+}
+
 static int take_form(struct cli_args *args, const char *value)
 {
     static const char *const forms[] = {
@@ -174,6 +188,7 @@ static int take_option(struct cli_args *args, const struct option *option, const
     case CLI_OPTION_GUARD: return take_mode(option, value, &args->guard);
     case CLI_OPTION_RECOVERY: return take_mode(option, value, &args->recovery);
     case CLI_OPTION_FOR: return take_duration(option, value, &args->for_ns);
+    case CLI_OPTION_WAIT: return take_wait(value, &args->wait_ns);
     case CLI_OPTION_TIMEOUT: return take_duration(option, value, &args->timeout_ns);
     case CLI_OPTION_DRY_RUN: args->is_dry_run = true; return 0;
     case CLI_OPTION_WATCH: args->is_watching = true; return 0;
@@ -242,7 +257,10 @@ static int run_command(int argc, char **argv, const struct cli_command *command,
     struct cli_args args = {.commands = commands,
                             .program = program_name(argv[0]),
                             .command = command->name,
-                            .timeout_ns = DEFAULT_TIMEOUT_NS};
+                            .wait_ns = CONTROL_WAIT_NS,
+                            .timeout_ns = command->options & CLI_OPTION_WAIT
+                                              ? LONG_TIMEOUT_NS
+                                              : DEFAULT_TIMEOUT_NS};
 
     for (int i = 2; i < argc;) {
         int taken = take_argument(&args, command, argv + i);

@@ -39,7 +39,8 @@ struct cli_args {
     bool is_dry_run;
     bool is_watching;
     int64_t for_ns;     // 0: not given
-    int64_t timeout_ns; // default 10 s
+    int64_t wait_ns;    // default 60 s
+    int64_t timeout_ns; // default 10 s, 5 min of commands that take --wait
     bool is_help;
 };
 
@@ -56,6 +57,7 @@ enum cli_option_id {
     CLI_OPTION_META_CONFIG = 1U << 9,
     CLI_OPTION_WATCH = 1U << 10,
     CLI_OPTION_RECOVERY = 1U << 11,
+    CLI_OPTION_WAIT = 1U << 12,
 };
 
 struct cli_command {
@@ -88,5 +90,7 @@ int cli_completion(const struct cli_args *args);
 int cli_config(const struct cli_args *args);
 int cli_doctor(const struct cli_args *args);
 int cli_reconcile(const struct cli_args *args);
+int cli_recover(const struct cli_args *args);
+int cli_handover(const struct cli_args *args);
 int cli_sql(const struct cli_args *args);
 int cli_version(const struct cli_args *args);

@@ -136,7 +136,7 @@ int client_ask(const char *socket_path, const char *request, int64_t timeout_ns,
 }
 
 void client_request(struct buf *out, const char *command, const char *reason,
-                    const char *duration)
+                    const char *member, const char *duration)
 {
     buf_puts(out, "{\"cmd\":");
     buf_put_json(out, command);
@@ -145,7 +145,7 @@ void client_request(struct buf *out, const char *command, const char *reason,
         buf_put_json(out, reason);
     }
     if (duration) {
-        buf_puts(out, ",\"for\":");
+        buf_printf(out, ",\"%s\":", member);
         buf_put_json(out, duration);
     }
     buf_puts(out, "}\n");

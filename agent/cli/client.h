@@ -17,9 +17,10 @@
 must_check int client_ask(const char *socket_path, const char *request, int64_t timeout_ns,
                           cJSON **ret_answer, struct err *err);
 
-// Builds {"cmd":…, "reason":…, "for":…}; NULL members are left out.
+// Builds {"cmd":…, "reason":…, "MEMBER":…}, where that is "for" or "wait"; a NULL reason or
+// duration is left out.
 void client_request(struct buf *out, const char *command, const char *reason,
-                    const char *duration);
+                    const char *member, const char *duration);
 
 // A member by path "meta.state", or NULL.
 const cJSON *client_get(const cJSON *object, const char *path);

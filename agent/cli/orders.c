@@ -138,7 +138,7 @@ static int send_order(const struct cli_args *args, const struct order *order,
     cJSON *answer = NULL;
     bool is_ok = false;
 
-    client_request(&request, order->command, args->reason, order->duration);
+    client_request(&request, order->command, args->reason, "for", order->duration);
     if (client_ask(socket, buf_str(&request), ASK_NS, &answer, &err) < 0)
         cli_complain("%s: %s", order->command, err.msg);
     else if (!client_is_true(answer, "ok"))

@@ -61,12 +61,13 @@ typedef void rule_fill(struct turn *turn);
 
 rule_holds rule_manual_fence_holds, rule_paused_holds, rule_database_replaced_holds,
     rule_superseded_holds, rule_twin_identity_holds, rule_lease_expired_holds,
-    rule_phantom_leader_holds, rule_promoting_holds, rule_diverged_leader_holds,
-    rule_leader_holds, rule_follower_holds, rule_row_broken_holds, rule_unknown_holds;
+    rule_phantom_leader_holds, rule_promoting_holds, rule_handover_holds,
+    rule_diverged_leader_holds, rule_leader_holds, rule_follower_holds, rule_row_broken_holds,
+    rule_unknown_holds;
 rule_fill rule_manual_fence_fill, rule_database_replaced_fill, rule_superseded_fill,
     rule_twin_identity_fill, rule_lease_expired_fill, rule_phantom_leader_fill,
-    rule_promoting_fill, rule_diverged_leader_fill, rule_leader_fill, rule_follower_fill,
-    rule_row_broken_fill, rule_unknown_fill;
+    rule_promoting_fill, rule_handover_fill, rule_diverged_leader_fill, rule_leader_fill,
+    rule_follower_fill, rule_row_broken_fill, rule_unknown_fill;
 
 // plan.c: what rules put into a plan.
 void plan_permit(struct turn *turn, enum role_label label);

@@ -18,6 +18,7 @@ static const struct {
     [RULE_PHANTOM_LEADER] = {"PhantomLeader", rule_phantom_leader_holds,
                              rule_phantom_leader_fill},
     [RULE_PROMOTING] = {"Promoting", rule_promoting_holds, rule_promoting_fill},
+    [RULE_HANDOVER] = {"Handover", rule_handover_holds, rule_handover_fill},
     [RULE_DIVERGED_LEADER] = {"DivergedLeader", rule_diverged_leader_holds,
                               rule_diverged_leader_fill},
     [RULE_LEADER] = {"Leader", rule_leader_holds, rule_leader_fill},

@@ -110,6 +110,7 @@ struct api_fact {
 struct order_fact {
     bool manual_fence;
     struct instant pause_end; // ns 0: not paused
+    uint64_t handover;        // incarnation that is to die so that another one leads; 0: none
 };
 
 // What has been done after a death, as confirmed by Postgres. 0: nothing yet.
@@ -134,6 +135,11 @@ struct workers_fact {
     bool untagged_writers;         // sessions without a tag write metadata
 };
 
+// What the order of a recovery wants of our meta.
+struct recovery_fact {
+    bool holds_start; // the dead leader's compute nodes are being reset
+};
+
 struct facts {
     struct instant now;
     int64_t suspended_ns; // growth of BOOTTIME against MONOTONIC since the previous turn
@@ -149,4 +155,5 @@ struct facts {
     struct order_fact orders;
     struct cleanup_fact cleanup;
     struct workers_fact workers;
+    struct recovery_fact recovery;
 };

@@ -115,6 +115,7 @@ static void fill_order(struct turn *turn)
     order->flags |= memory->armed ? FENCE_ORDER_ARMED : 0U;
     order->flags |= memory->engaged ? FENCE_ORDER_ENGAGED : 0U;
     order->flags |= memory->superseded ? FENCE_ORDER_SUPERSEDED : 0U;
+    order->flags |= turn->facts->recovery.holds_start ? FENCE_ORDER_RESET_HOLD : 0U;
     order->database = order_database(turn->facts->database.state);
     order->system_id = memory->system_id;
     order->timeline = memory->timeline;

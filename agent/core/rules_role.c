@@ -20,16 +20,32 @@ void rule_promoting_fill(struct turn *turn)
     plan_permit(turn, LABEL_UNKNOWN);
 }
 
-// The one exception to "a healthy leader is never killed". What its memory holds of the workers
-// is not what the table says, no call can mend that, and its next recovery would abort it; the
-// same id takes the lease again at once, and loads the table anew.
-bool rule_diverged_leader_holds(const struct turn *turn)
+// A proven leader of ours, with metafence-run to kill it and to hold its next start.
+static bool is_leader_of(const struct turn *turn, uint64_t incarnation)
 {
     const struct core_memory *memory = turn->memory;
 
     return is_proven(turn) && turn->status && memory->armed && memory->engaged &&
-           memory->incarnation != 0 &&
-           turn->facts->workers.diverged_incarnation == memory->incarnation;
+           memory->incarnation != 0 && memory->incarnation == incarnation;
+}
+
+// An operator's order. Its row stays, so that nobody leads before the lease is over.
+bool rule_handover_holds(const struct turn *turn)
+{
+    return is_leader_of(turn, turn->facts->orders.handover);
+}
+
+void rule_handover_fill(struct turn *turn)
+{
+    plan_kill(turn, FENCE_REASON_HANDOVER, 0);
+}
+
+// The one exception to "a healthy leader is never killed" unasked. What its memory holds of the
+// workers is not what the table says, no call can mend that, and its next recovery would abort
+// it; the same id takes the lease again at once, and loads the table anew.
+bool rule_diverged_leader_holds(const struct turn *turn)
+{
+    return is_leader_of(turn, turn->facts->workers.diverged_incarnation);
 }
 
 void rule_diverged_leader_fill(struct turn *turn)

@@ -166,21 +166,22 @@ static void check_timeouts(struct doctor *doctor, const struct pg_survey *survey
         doctor_ok(doctor, "postgres.lock-timeout", "none");
 }
 
-static void check_release(struct doctor *doctor, const struct pg_survey *survey)
+// metafence.verified is the one list of what was looked at.
+static void check_release(struct doctor *doctor, const struct sql_status *status)
 {
-    size_t len = strlen(PG_SURVEY_VERIFIED);
-
-    if (!survey->migration[0])
+    if (!status->recovery[0])
+        doctor_skip(doctor, "risingwave.version", "the installed schema says it, when it is");
+    else if (!status->catalog_version[0])
         doctor_skip(doctor, "risingwave.version",
                     "no migrations are recorded, or not readable");
-    else if (strncmp(survey->migration, PG_SURVEY_VERIFIED, len) > 0)
+    else if (!status->is_verified)
         doctor_warn(doctor, "risingwave.version",
                     "look for a release of metafence that names it; `sql install` again after "
                     "each upgrade of RisingWave",
-                    "the catalog is newer (%.60s) than what this release was verified with",
-                    survey->migration);
+                    "the catalog (%.60s) is none that metafence.verified names",
+                    status->catalog_version);
     else
-        doctor_ok(doctor, "risingwave.version", "catalog %.60s", survey->migration);
+        doctor_ok(doctor, "risingwave.version", "catalog %.60s", status->catalog_version);
 }
 
 void doctor_postgres(struct doctor *doctor, const struct pg_survey *survey)
@@ -194,7 +195,7 @@ void doctor_postgres(struct doctor *doctor, const struct pg_survey *survey)
     }
     check_pooler(doctor, &survey->status);
     check_timeouts(doctor, survey);
-    check_release(doctor, survey);
+    check_release(doctor, &survey->status);
     if (survey->standbys > 0 && !survey->is_synchronous)
         doctor_warn(doctor, "postgres.replication", "set synchronous_standby_names",
                     "replication is asynchronous: a failover that loses the last term has two "

@@ -218,7 +218,9 @@ void kube_keep_order(const struct agent *agent, enum control_command command)
     switch (command) {
     case CONTROL_STATUS:
     case CONTROL_RECONCILE:
-    case CONTROL_REPORT: return;
+    case CONTROL_REPORT:
+    case CONTROL_RECOVER:
+    case CONTROL_HANDOVER: return; // over soon, and not for the next agent
     case CONTROL_FENCE: kube_order_mirror(&fence, agent->manual_reason); break;
     case CONTROL_UNFENCE: fence.is_pending = false; break;
     case CONTROL_PAUSE: kube_order_mirror(&pause, pause_text(agent, text)); break;

@@ -29,6 +29,7 @@ static const char *kill_reason(enum fence_reason reason)
     case FENCE_REASON_DATABASE_REPLACED: return "DatabaseReplaced";
     case FENCE_REASON_PHANTOM_LEADER: return "PhantomLeader";
     case FENCE_REASON_DIVERGED_LEADER: return "DivergedLeader";
+    case FENCE_REASON_HANDOVER: return "Handover";
     }
     return "Unknown";
 }

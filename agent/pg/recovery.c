@@ -13,7 +13,8 @@ const char recovery_sql_state[] =
     " s.is_verified, s.snapshot, s.recovery_id, s.joined, s.attempt, s.refused, s.age_ms,"
     " s.hold_left_ms, s.policy, s.is_gate_fresh, s.is_waiting, s.is_refused, s.refused_ago_ms,"
     " s.dropped, s.dropped_age_ms, s.creating, s.live, s.missing, s.has_database_recovery,"
-    " s.is_pooled FROM " SQL_SCHEMA ".recovery_state($1) AS s";
+    " s.is_pooled, s.round, s.may_build, s.predecessor FROM " SQL_SCHEMA
+    ".recovery_state($1) AS s";
 const char recovery_sql_rows[] =
     "SELECT r.kind, r.id, r.job_id, r.name, r.host, r.port, r.status, r.how, r.tables, r.age_ms"
     " FROM " SQL_SCHEMA ".recovery_rows($1) AS r";
@@ -55,6 +56,9 @@ static const char *const state_names[RECOVERY_STATE_FIELDS] = {
     "missing",
     "has_database_recovery",
     "is_pooled",
+    "round",
+    "may_build",
+    "predecessor",
 };
 static const char *const row_names[RECOVERY_ROW_FIELDS] = {
     "kind", "id", "job_id", "name", "host", "port", "status", "how", "tables", "age_ms",
@@ -115,6 +119,14 @@ static enum recovery_mode mode_of(const char *text)
     return text && strcmp(text, "observe") == 0 ? RECOVERY_OBSERVE : RECOVERY_OFF;
 }
 
+static enum recovery_deaths deaths_of(const char *text)
+{
+    if (text && strcmp(text, "confirmed") == 0)
+        return RECOVERY_DEATHS_CONFIRMED;
+    return text && strcmp(text, "implied") == 0 ? RECOVERY_DEATHS_IMPLIED
+                                                : RECOVERY_DEATHS_UNKNOWN;
+}
+
 static void take_open(struct reader *reader, struct recovery_state *state)
 {
     state->id = take_number(reader, 7, 0, INT64_MAX);
@@ -157,6 +169,9 @@ int recovery_parse_state(const char *const *fields, struct recovery_state *ret, 
     state.missing = take_count(&reader, 22);
     state.has_database_recovery = take_bool(&reader, 23);
     state.is_pooled = take_bool(&reader, 24);
+    state.round = take_count(&reader, 25);
+    state.may_build = take_bool(&reader, 26);
+    state.predecessor = deaths_of(fields[27]);
     if (reader.is_bad)
         return -1;
     *ret = state;
@@ -228,19 +243,19 @@ int recovery_take_state(const struct pg_reply *reply, struct recovery_state *ret
 int recovery_refresh(struct election *election, const struct recovery_gate *gate,
                      election_done_fn *fn, void *arg, struct err *err)
 {
-    char term[24], hold[24], lifetime[24];
-    const char *params[] = {gate->service, term,
-                            gate->tag,     gate->policy == RECOVERY_HOLD ? "hold" : "open",
-                            hold,          lifetime};
+    char hold[24], lifetime[24], dead_after[24];
+    const char *params[] = {
+        gate->service, gate->tag, gate->policy == RECOVERY_HOLD ? "hold" : "open",
+        hold,          lifetime,  gate->dead_after_ms >= 0 ? dead_after : NULL};
     const struct pg_request request = {
         .sql = "SELECT " SQL_SCHEMA
-               ".refresh_gate($1, $2::bigint, $3, $4, $5::bigint, $6::bigint)::int",
+               ".refresh_gate($1, $2, $3, $4::bigint, $5::bigint, $6::bigint)::int",
         .param_count = 6,
         .params = params};
 
-    (void)snprintf(term, sizeof term, "%" PRIu64, gate->term);
     (void)snprintf(hold, sizeof hold, "%" PRId64, gate->max_hold_ms);
     (void)snprintf(lifetime, sizeof lifetime, "%" PRId64, gate->lifetime_ms);
+    (void)snprintf(dead_after, sizeof dead_after, "%" PRId64, gate->dead_after_ms);
     return election_call(election, &request, fn, arg, err);
 }
 

@@ -13,6 +13,13 @@
 enum recovery_mode { RECOVERY_OFF, RECOVERY_OBSERVE, RECOVERY_ENFORCE };
 enum recovery_policy { RECOVERY_OPEN, RECOVERY_HOLD };
 
+// What is known of the deaths of all who owned a term before, by the weakest.
+enum recovery_deaths {
+    RECOVERY_DEATHS_UNKNOWN,
+    RECOVERY_DEATHS_IMPLIED,
+    RECOVERY_DEATHS_CONFIRMED
+};
+
 // metafence.recovery_state().
 struct recovery_state {
     bool is_standby;
@@ -29,10 +36,10 @@ struct recovery_state {
     int64_t attempt;    // number of the newest, the same in no two recoveries; 0: none
     uint32_t refused;   // attempts that the gate has ended
     int64_t age_ms;     // since it was opened
-    bool is_hold_known; // a gate of this term was refreshed at least once
+    bool is_hold_known; // the gate of the leader's agent was refreshed at least once
     int64_t hold_left_ms; // until maxHold opens the gate; 0: it has
 
-    enum recovery_policy policy; // of the gate of this term; RECOVERY_OPEN: none
+    enum recovery_policy policy; // of the leader's agent; RECOVERY_OPEN: none
     bool is_gate_fresh;          // else nothing is held
     bool is_waiting;             // a removal is in the gate now
     bool is_refused;             // the newest attempt ended there
@@ -46,6 +53,9 @@ struct recovery_state {
     uint32_t missing;       // ... without an acknowledgement that counts
     bool has_database_recovery;
     bool is_pooled; // a pooler hands the metas' sessions around: nothing is held
+    uint32_t round; // how often what was acknowledged in this recovery has been used up
+    bool may_build; // actors may be under construction that no statistics show
+    enum recovery_deaths predecessor;
 };
 
 enum recovery_kind { RECOVERY_WORKER, RECOVERY_DROPPED, RECOVERY_CREATING };
@@ -65,7 +75,7 @@ struct recovery_row {
 };
 
 enum {
-    RECOVERY_STATE_FIELDS = 25,
+    RECOVERY_STATE_FIELDS = 28,
     RECOVERY_ROW_FIELDS = 10,
 };
 
@@ -90,13 +100,14 @@ must_check int recovery_take_state(const struct pg_reply *reply, struct recovery
 
 struct recovery_gate {
     const char *service;
-    uint64_t term;
     const char *tag; // of the incarnation that this agent stands beside
     enum recovery_policy policy;
     int64_t max_hold_ms;
     int64_t lifetime_ms; // without a refresh it opens then; 60 s at most
+    int64_t
+        dead_after_ms; // so long after its last renewal it is dead, whatever happens; -1: no
 };
-// count 1: refreshed; 0: this is not the term any more.
+// count 1: refreshed; 0: the incarnation has lost its term.
 must_check int recovery_refresh(struct election *election, const struct recovery_gate *gate,
                                 election_done_fn *fn, void *arg, struct err *err);
 

@@ -121,23 +121,13 @@ static int ask_tags(struct admin *admin, struct pg_survey *survey, struct err *e
 static int ask_server(struct admin *admin, struct pg_survey *survey, struct err *err)
 {
     char setting[ANSWER_SIZE];
-    bool is_readable = false;
 
     if (ask_count(admin, "SELECT count(*) FROM pg_stat_replication", &survey->standbys, err) <
             0 ||
-        admin_value(admin, "SHOW synchronous_standby_names", setting, sizeof(setting), err) <
-            0 ||
-        ask_bool(
-            admin,
-            "SELECT coalesce(has_table_privilege(to_regclass('seaql_migrations'), 'SELECT'),"
-            " false)",
-            &is_readable, err) < 0)
+        admin_value(admin, "SHOW synchronous_standby_names", setting, sizeof(setting), err) < 0)
         return -1;
     survey->is_synchronous = setting[0] != '\0';
-    if (!is_readable)
-        return 0;
-    return admin_value(admin, "SELECT max(version) FROM seaql_migrations", survey->migration,
-                       sizeof(survey->migration), err);
+    return 0;
 }
 
 int pg_survey(const struct sql_options *options, struct pg_survey *ret, struct err *err)

@@ -5,9 +5,6 @@
 
 #include "agent/pg/install.h"
 
-// Migrations of RisingWave's catalog up to this one were looked at: its releases up to v3.0.3.
-#define PG_SURVEY_VERIFIED "m20260803"
-
 struct pg_survey {
     struct sql_status status;
     int version_wanted;       // of the schema, by this program
@@ -18,7 +15,6 @@ struct pg_survey {
     int64_t untagged;         // sessions of the metas' role that carry no tag, now
     int64_t statement_ms;     // statement_timeout of the metas' role here; 0: none
     int64_t lock_ms;          // lock_timeout, the same
-    char migration[64];       // newest row of seaql_migrations; "": none, or not readable
     int64_t standbys;         // connected
     bool is_synchronous;      // synchronous_standby_names is set
     int64_t superseded_alive; // superseded tags that still have sessions

@@ -131,6 +131,7 @@ struct order_request {
     enum order_request_kind kind;
     uint64_t id; // another one for each order; never 0
     struct instant at;
+    int64_t wait_ns;            // from then on, for what is dropped and being created
     enum order_outcome recover; // of the call that was planned for it
     struct instant recover_ended_at;
 };
@@ -161,7 +162,6 @@ struct order_config {
     int64_t max_hold_ns;
     int64_t kill_after_ns; // after a node's first Init that was not answered
     int64_t reset_before_start_ns;
-    int64_t drain_ns;
     int64_t handover_ns;   // after the end of our lease, for another to win
     int64_t margin_ns;     // between the last moment of an Init and the gate's opening
     int64_t gate_stale_ns; // a row of ours that is older means no agent to the gate
@@ -175,9 +175,8 @@ struct order_config {
 #define ORDER_CONFIG                                                                           \
     {                                                                                          \
         .max_hold_ns = 60 * NS_PER_SEC, .kill_after_ns = 30 * NS_PER_SEC,                      \
-        .reset_before_start_ns = 15 * NS_PER_SEC, .drain_ns = 60 * NS_PER_SEC,                 \
-        .handover_ns = 30 * NS_PER_SEC, .margin_ns = NS_PER_SEC,                               \
-        .gate_stale_ns = 10 * NS_PER_SEC, .fresh_ns = NS_PER_SEC,                              \
+        .reset_before_start_ns = 15 * NS_PER_SEC, .handover_ns = 30 * NS_PER_SEC,              \
+        .margin_ns = NS_PER_SEC, .gate_stale_ns = 10 * NS_PER_SEC, .fresh_ns = NS_PER_SEC,     \
         .refusal_ns = 7 * NS_PER_SEC, .init_timeout_ns = 20 * NS_PER_SEC,                      \
         .stats_timeout_ns = 2 * NS_PER_SEC, .retry_ns = NS_PER_SEC,                            \
         .recheck_ns = NS_PER_SEC / 2,                                                          \
@@ -221,9 +220,10 @@ struct order_memory {
     uint32_t serial;
     uint32_t node_count;
     struct order_node_memory nodes[ORDER_NODES_MAX];
-    uint64_t request;         // the last whose first part is over: drained
-    uint64_t recover_planned; // request
-    uint64_t finished;        // request
+    uint64_t request; // the last whose first part is over: drained
+    uint64_t acted;   // request whose call, or fence, was planned
+    struct instant acted_at;
+    uint64_t finished; // request
 };
 
 // --- what comes out ---

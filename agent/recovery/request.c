@@ -25,14 +25,20 @@ static bool drain(const struct order_turn *turn)
 {
     const struct order_facts *facts = turn->facts;
     const struct order_drops *drops = &facts->drops;
-    struct instant bound = instant_add(facts->request.at, turn->config->drain_ns);
+    struct instant bound = instant_add(facts->request.at, facts->request.wait_ns);
     enum order_wait wait = drops->fragments > 0 ? ORDER_WAIT_DROPS : ORDER_WAIT_CREATES;
-    bool is_drained = drops->known && drops->fragments == 0 && drops->creating == 0;
+    bool is_seen = drops->known && facts->gate.known && // since the order came
+                   !instant_before(facts->gate.sent_at, facts->request.at);
+    bool is_drained = is_seen && drops->fragments == 0 && drops->creating == 0;
 
     if (turn->memory->request == facts->request.id)
         return true;
+    if (!facts->is_leader) {
+        finish(turn, ORDER_END_FAILED); // nothing of it was begun
+        return false;
+    }
     if (!is_drained && instant_before(facts->now, bound)) {
-        show(turn, ORDER_DRAIN, drops->known ? wait : ORDER_WAIT_STATE);
+        show(turn, ORDER_DRAIN, is_seen ? wait : ORDER_WAIT_STATE);
         order_wake(turn, bound);
         return false;
     }
@@ -67,20 +73,26 @@ static enum order_end recover_end(const struct order_turn *turn)
     return facts->is_leader ? ORDER_END_NONE : ORDER_END_FAILED;
 }
 
+// True for the first time of each order.
+static bool act(const struct order_turn *turn)
+{
+    struct order_memory *memory = turn->memory;
+
+    if (memory->acted == turn->facts->request.id)
+        return false;
+    memory->acted = turn->facts->request.id;
+    memory->acted_at = turn->facts->now;
+    return true;
+}
+
 static void plan_recover(const struct order_turn *turn)
 {
     enum order_end end = ORDER_END_NONE;
 
-    if (turn->memory->recover_planned != turn->facts->request.id) {
-        if (!turn->facts->is_leader) {
-            finish(turn, ORDER_END_FAILED);
-            return;
-        }
-        turn->memory->recover_planned = turn->facts->request.id;
+    if (act(turn))
         turn->plan->send_recover = true;
-    } else {
+    else
         end = recover_end(turn);
-    }
     if (end != ORDER_END_NONE)
         finish(turn, end);
     else
@@ -88,21 +100,26 @@ static void plan_recover(const struct order_turn *turn)
 }
 
 // Our lease is kept, so that nobody leads until it is over; the start waits for who wins then.
+// Who is being killed is no verified leader any more: that alone is not its end.
 static void plan_handover(const struct order_turn *turn)
 {
     const struct order_facts *facts = turn->facts;
     struct order_plan *plan = turn->plan;
     bool is_dead = facts->death.kind != ORDER_DEATH_NONE && !facts->meta_runs;
-    struct instant bound = is_dead ? facts->death.at : facts->now;
+    struct instant bound = {0};
 
+    (void)act(turn); // its moment bounds the fence
+    bound = turn->memory->acted_at;
+    if (is_dead)
+        bound = instant_max(bound, facts->death.at);
     if (facts->row.holder == ORDER_ROW_OURS)
         bound = instant_max(bound, facts->row.lease_end);
     bound = instant_add(bound, turn->config->handover_ns);
-    if (facts->row.holder == ORDER_ROW_OTHER) {
+    if (is_dead && facts->row.holder == ORDER_ROW_OTHER) {
         finish(turn, ORDER_END_DONE);
         return;
     }
-    if (is_dead ? instant_reached(facts->now, bound) : !facts->is_leader) {
+    if (instant_reached(facts->now, bound)) {
         finish(turn, ORDER_END_FAILED);
         return;
     }

@@ -25,7 +25,7 @@ def sql_faults(role: str, database: str) -> list[tuple[str, str, str]]:
             f"ALTER DATABASE {database} RESET lock_timeout",
         ),
         ("postgres.trigger", table.format("DISABLE"), table.format("ENABLE")),
-        ("risingwave.version", f"{ledger} 'm20260804_1'", f"{ledger} 'm20251223_120000_log'"),
+        ("risingwave.version", f"{ledger} 'm20991231_1'", f"{ledger} 'm20251223_120000_log'"),
         (
             "postgres.guard",
             "UPDATE metafence.setting SET value = 'observe' WHERE name = 'guard'",

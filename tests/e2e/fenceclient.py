@@ -28,7 +28,8 @@ KEEP, FOLLOWER, LEADER, KILL = range(4)
     DATABASE_REPLACED,
     PHANTOM_LEADER,
     DIVERGED_LEADER,
-) = range(9)
+    HANDOVER,
+) = range(10)
 ROW_UNKNOWN, ROW_ABSENT, ROW_OTHER, ROW_OURS = range(4)
 DATABASE_UNKNOWN, DATABASE_UP, DATABASE_DOWN = range(3)
 ARMED, ENGAGED, SUPERSEDED_FLAG, MANUAL_HOLD, TWIN_HOLD, PHANTOM_HOLD = (1 << n for n in range(6))
@@ -45,6 +46,8 @@ HOLDS = (
     "Database",
     "Storm",
     "Backoff",
+    "Reset",
+    "Handover",
 )
 REASONS = (
     "None",
@@ -56,6 +59,7 @@ REASONS = (
     "DatabaseReplaced",
     "PhantomLeader",
     "DivergedLeader",
+    "Handover",
 )
 FLAGS = (
     "engaged",

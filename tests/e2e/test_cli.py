@@ -341,6 +341,8 @@ def test_kubectl_plugin(tmp_path: Path) -> None:
     file = "--config /etc/metafence/agent.yaml"
     assert plugin("sql", "status") == (0, [call("meta-1", f"sql status {file}")])
     assert plugin("reconcile", "--dry-run") == (0, [call("meta-1", "reconcile --dry-run")])
+    for verb in ("recover", "handover"):
+        assert plugin(verb, "--wait", "5s") == (0, [call("meta-1", f"{verb} --wait 5s")])
     assert plugin("-p", "a", "config", "show", "--config", "b") == (0, [call("a", "config show --config b")])
     for wrong in ([], ["fence"], ["-x", "status"], ["-p"], ["-A", "-p", "a", "status"]):
         assert plugin(*wrong) == (2, []), wrong

@@ -350,6 +350,15 @@ static void fill_api(const struct world *world, int pod, struct api_fact *api)
                              .lists_other_uid = replaced};
 }
 
+// After every third death of a leader compute nodes are reset for a while.
+static bool is_resetting(const struct facts *facts)
+{
+    const struct fence_death *death = &facts->fence.status.last_death;
+
+    return death->engaged && death->incarnation % 3 == 0 &&
+           facts->now.ns - death->dead_ns < 2 * NS_PER_SEC;
+}
+
 static void one_turn(struct world *world, int pod)
 {
     struct pod *p = &world->pods[pod];
@@ -362,6 +371,7 @@ static void one_turn(struct world *world, int pod)
     else
         fill_api(world, pod, &agent->facts.api);
     plant_in_facts(world, agent);
+    agent->facts.recovery.holds_start = is_resetting(&agent->facts);
     decide(&world->core, &agent->facts, &agent->memory, &agent->plan);
     world->stats->rules[agent->plan.rule]++;
     if (agent->plan.rule != before)

@@ -184,6 +184,10 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
         true_reason = world->cluster &&
                       world->cluster->nodes[pod].diverged == p->shim.memory.status.incarnation;
         break;
+    case FENCE_REASON_HANDOVER:
+        true_reason = world->cluster &&
+                      world->cluster->nodes[pod].handover == p->shim.memory.status.incarnation;
+        break;
     case FENCE_REASON_LEASE_EXPIRED:
     case FENCE_REASON_AGENT_LOST:
     case FENCE_REASON_NONE: true_reason = world->now >= p->proof_until; break;
@@ -337,8 +341,8 @@ static const char *unsettled(const struct world *world, int *ret_pod)
     return leaders == 1 ? NULL : "there is no leader";
 }
 
-// A delay that the storm limit or the back-off gave is a bounded hold: it may move the moment,
-// also when it has just ended.
+// A delay that the storm limit, the back-off or a handover to nobody gave is a bounded hold: it
+// may move the moment, also when it has just ended.
 static int64_t hold_end(const struct world *world)
 {
     int64_t latest = 0;

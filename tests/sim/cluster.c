@@ -202,6 +202,7 @@ void cluster_before_turn(struct world *world, int pod)
         seam_order(seam, &orders);
     }
     p->agent.facts.orders = seam_orders(seam);
+    p->agent.facts.orders.handover = world->cluster->nodes[pod].handover;
     p->agent.facts.api = seam_api(seam);
     p->agent.facts.workers.diverged_incarnation = world->cluster->nodes[pod].diverged;
     p->agent.facts.methods.kubelet = true;

@@ -42,6 +42,7 @@ enum trouble_kind {
     TROUBLE_POD_DELETED,   // in good order, and replaced
     TROUBLE_NODE_LOST,     // powered off; the pod is force-deleted and replaced later
     TROUBLE_DIVERGED,      // the leader's memory is not what the worker rows say
+    TROUBLE_HANDOVER,      // an operator wants another to lead
     TROUBLE_COUNT,
 };
 
@@ -188,6 +189,7 @@ struct kube_node {
     int64_t wish_since;
     int64_t leads_since; // 0: its agent does not say so
     uint64_t diverged;   // incarnation of which that was said
+    uint64_t handover;   // … that is to let another one lead
     uint64_t killed;     // incarnation whose kill was judged
     uint64_t cleared;
     int64_t wrong_since, role_wrong_since; // 0: the label is right

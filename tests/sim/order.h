@@ -18,6 +18,7 @@
 #define OW_TTL_NS    (10 * OW_S)
 #define OW_MARGIN_NS OW_S
 #define OW_START_NS  (5 * OW_S) // reset_before_start
+#define OW_WAIT_NS   (8 * OW_S) // of an order, for drops
 #define OW_NOBODY    (-1)
 
 enum ow_fault {

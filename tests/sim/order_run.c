@@ -93,9 +93,10 @@ static void order_something(struct ow_world *world)
     a->facts.request = (struct order_request){
         .kind = ow_chance(world, 50) ? ORDER_REQUEST_RECOVER : ORDER_REQUEST_HANDOVER,
         .id = ++world->next_request,
-        .at = {world->now}};
-    a->request_bound = world->now + config->drain_ns + config->max_hold_ns +
-                       config->handover_ns + 2 * OW_TTL_NS + 20 * OW_S;
+        .at = {world->now},
+        .wait_ns = OW_WAIT_NS};
+    a->request_bound = world->now + OW_WAIT_NS + config->max_hold_ns + config->handover_ns +
+                       2 * OW_TTL_NS + 20 * OW_S;
     ow_say(world, "agent %d is ordered to %s", leader,
            a->facts.request.kind == ORDER_REQUEST_RECOVER ? "recover" : "hand over");
 }
@@ -218,7 +219,6 @@ static void set_up(struct ow_world *world)
     world->config.kill_after_ns = 6 * OW_S;
     world->config.reset_before_start_ns =
         world->plant == OW_PLANT_START ? 3600 * OW_S : OW_START_NS;
-    world->config.drain_ns = 8 * OW_S;
     world->config.handover_ns = OW_TTL_NS;
     world->config.gate_stale_ns = 4 * OW_S;
     world->config.init_timeout_ns = 8 * OW_S;

@@ -173,7 +173,8 @@ static void note_hold(struct world *world, struct pod *p)
 {
     const struct shim_plan *plan = &p->shim.plan;
     bool is_held = p->meta.state == META_DOWN &&
-                   (plan->hold == SHIM_HOLD_STORM || plan->hold == SHIM_HOLD_BACKOFF);
+                   (plan->hold == SHIM_HOLD_STORM || plan->hold == SHIM_HOLD_BACKOFF ||
+                    plan->hold == SHIM_HOLD_HANDOVER);
 
     if (is_held)
         p->held_until = sim_world_time(p, plan->hold_until);

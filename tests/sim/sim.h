@@ -333,14 +333,14 @@ struct pod {
     int64_t died_at;
     enum fence_reason died_of;
     int64_t read_since_death;
-    int64_t held_until; // by the storm limit or the back-off, now or the last time
+    int64_t held_until; // by storm limit, back-off or handover, now or the last time
 };
 
 struct stats {
     uint64_t events;
     uint64_t runs;
     uint64_t rules[RULE_COUNT];
-    uint64_t holds[SHIM_HOLD_BACKOFF + 1];
+    uint64_t holds[SHIM_HOLD_LAST + 1];
     uint64_t reasons[FENCE_REASON_LAST + 1];
     uint64_t faults[FAULT_COUNT];
     uint64_t takeovers;

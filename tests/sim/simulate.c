@@ -215,7 +215,7 @@ static void print_counts(const struct stats *stats)
     for (int i = 0; i < RULE_COUNT; i++)
         (void)printf(" %s=%" PRIu64, rule_name((enum rule)i), stats->rules[i]);
     (void)printf("\nholds:");
-    for (int i = 1; i <= SHIM_HOLD_BACKOFF; i++)
+    for (int i = 1; i <= SHIM_HOLD_LAST; i++)
         (void)printf(" %s=%" PRIu64, shim_hold_name((enum shim_hold)i), stats->holds[i]);
     (void)printf("\nfences:");
     for (int i = 1; i <= FENCE_REASON_LAST; i++)
@@ -251,7 +251,7 @@ static int uncovered(const struct stats *stats)
     for (int i = 0; i < RULE_COUNT; i++)
         if (stats->rules[i] == 0)
             missing += printf("rule %s never fired\n", rule_name((enum rule)i)) > 0;
-    for (int i = 1; i <= SHIM_HOLD_BACKOFF; i++)
+    for (int i = 1; i <= SHIM_HOLD_LAST; i++)
         if (stats->holds[i] == 0 && i != SHIM_HOLD_AGENT_REQUIRED)
             missing += printf("hold %s never applied\n", shim_hold_name((enum shim_hold)i)) > 0;
     for (int i = 1; i <= FENCE_REASON_LAST; i++)

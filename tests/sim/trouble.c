@@ -40,6 +40,7 @@ static const struct {
     [TROUBLE_POD_DELETED] = {"pod-deleted", 6, 0, 0, false},
     [TROUBLE_NODE_LOST] = {"node-lost", 8, 100, 600, false},
     [TROUBLE_DIVERGED] = {"diverged", 0, 0, 0, false}, // drawn apart
+    [TROUBLE_HANDOVER] = {"handover", 0, 0, 0, false},
 };
 
 const char *trouble_name(enum trouble_kind kind)
@@ -137,11 +138,14 @@ void trouble_plan(struct world *world)
         if (kind == TROUBLE_RUN_STOPPED && trouble->amount_ns != 0)
             trouble->span_ns = cluster_between(world, 31 * S, 45 * S);
     }
-    if (!cluster->is_api_only && !world->trouble_among && cluster_chance(world, 10))
+    if (!cluster->is_api_only && !world->trouble_among && cluster_chance(world, 20)) {
+        int64_t at = cluster_between(world, 2 * S, 7 * world->ttl_ns);
+        // No draw of its own: seeds that are kept would mean something else.
+        enum trouble_kind kind = at / 1024 % 2 ? TROUBLE_HANDOVER : TROUBLE_DIVERGED;
+
         cluster->troubles[cluster->trouble_count++] =
-            (struct trouble){.kind = TROUBLE_DIVERGED,
-                             .on_leader = true,
-                             .at = cluster_between(world, 2 * S, 7 * world->ttl_ns)};
+            (struct trouble){.kind = kind, .on_leader = true, .at = at};
+    }
 }
 
 // --- others that write labels ---
@@ -333,6 +337,9 @@ static void begin_in_pod(struct world *world, const struct trouble *trouble)
     case TROUBLE_NODE_LOST: lose_node(world, trouble->pod); break;
     case TROUBLE_DIVERGED:
         world->cluster->nodes[trouble->pod].diverged = p->agent.memory.incarnation;
+        break;
+    case TROUBLE_HANDOVER:
+        world->cluster->nodes[trouble->pod].handover = p->agent.memory.incarnation;
         break;
     default: break;
     }

@@ -52,6 +52,11 @@ By tests/charts/generate.py. */}}
   "reconcile.confirmAfter": {"default": "30s", "type": "duration", "min": "100ms", "max": "1h"},
   "reconcile.maxPercent": {"default": "10", "type": "number", "min": 1, "max": 100},
   "reconcile.startingGrace": {"default": "2m", "type": "duration", "min": "1s", "max": "1h"},
-  "reconcile.recoverTimeout": {"default": "60s", "type": "duration", "min": "1s", "max": "1h"}
+  "reconcile.recoverTimeout": {"default": "60s", "type": "duration", "min": "1s", "max": "1h"},
+  "recovery.mode": {"default": "observe", "type": "choice", "choices": ["off", "observe", "enforce"]},
+  "recovery.policy": {"default": "open", "type": "choice", "choices": ["open", "hold"]},
+  "recovery.maxHold": {"default": "60s", "type": "duration", "min": "2s", "max": "1h"},
+  "recovery.resetBeforeStart": {"default": "15s", "type": "duration", "min": "100ms", "max": "10m"},
+  "recovery.initTimeout": {"default": "20s", "type": "duration", "min": "100ms", "max": "10m"}
 }
 {{- end }}

@@ -220,7 +220,7 @@ class Pod:
         config = self.dir / "agent.yaml"
         argv = [str(metafence()), *words]
         argv += ["--config", str(config)] if words[0] in ("sql", "config", "doctor") else []
-        if words[0] in ("status", "history", "fence", "unfence", "pause", "resume"):
+        if words[0] in ("status", "history", "fence", "unfence", "pause", "resume", "recover", "handover"):
             argv += ["--socket", str(self.dir / "agent.sock")]
         env = {"PATH": "/usr/bin:/bin", "PGPASSWORD": PASSWORD}
         return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env=env)

@@ -16,7 +16,7 @@ static const struct {
     const char *want_err; // part of the message; NULL: accepted
     enum control_command command;
     const char *reason;
-    int64_t pause_ns;
+    int64_t time_ns; // of a pause, or to wait
 } cases[] = {
     {"{\"cmd\":\"status\"}", NULL, CONTROL_STATUS, "", 0},
     {" {\"cmd\":\"status\"} \r", NULL, CONTROL_STATUS, "", 0},
@@ -26,6 +26,10 @@ static const struct {
     {"{\"cmd\":\"pause\",\"for\":\"30m\"}", NULL, CONTROL_PAUSE, "", 1800 * NS_PER_SEC},
     {"{\"cmd\":\"pause\",\"for\":\"1s\"}", NULL, CONTROL_PAUSE, "", NS_PER_SEC},
     {"{\"cmd\":\"resume\"}", NULL, CONTROL_RESUME, "", 0},
+    {"{\"cmd\":\"recover\"}", NULL, CONTROL_RECOVER, "", 60 * NS_PER_SEC},
+    {"{\"cmd\":\"recover\",\"wait\":\"0s\"}", NULL, CONTROL_RECOVER, "", 0},
+    {"{\"wait\":\"1h\",\"cmd\":\"handover\",\"reason\":\"disk\"}", NULL, CONTROL_HANDOVER,
+     "disk", 3600 * NS_PER_SEC},
     {"", "not JSON", 0, NULL, 0},
     {"{", "not JSON", 0, NULL, 0},
     {"{\"cmd\":\"status\"", "not JSON", 0, NULL, 0},
@@ -47,6 +51,11 @@ static const struct {
     {"{\"cmd\":\"pause\",\"for\":\"25h\"}", "from 1s to 24h", 0, NULL, 0},
     {"{\"cmd\":\"pause\",\"for\":\"99999999999999999999h\"}", "too long", 0, NULL, 0},
     {"{\"cmd\":\"fence\",\"for\":\"30m\"}", "belongs to pause", 0, NULL, 0},
+    {"{\"cmd\":\"handover\",\"for\":\"30m\"}", "belongs to pause", 0, NULL, 0},
+    {"{\"cmd\":\"fence\",\"wait\":\"60s\"}", "belongs to recover", 0, NULL, 0},
+    {"{\"cmd\":\"recover\",\"wait\":60}", "duration", 0, NULL, 0},
+    {"{\"cmd\":\"recover\",\"wait\":\"-1s\"}", "\"wait\"", 0, NULL, 0},
+    {"{\"cmd\":\"recover\",\"wait\":\"61m\"}", "from 0s to 1h", 0, NULL, 0},
 };
 
 static void check_refused(const char *line, const char *want_err)
@@ -75,7 +84,7 @@ static void test_parse(void **state)
             fail_msg("%s: %s", cases[i].line, err.msg);
         assert_int_equal(request.command, cases[i].command);
         assert_string_equal(request.reason, cases[i].reason);
-        assert_int_equal(request.pause_ns, cases[i].pause_ns);
+        assert_int_equal(request.pause_ns + request.wait_ns, cases[i].time_ns);
     }
 }
 

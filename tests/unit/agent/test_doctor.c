@@ -219,6 +219,8 @@ static struct pg_survey good_survey(void)
                                         .has_trigger = true,
                                         .is_trigger_on = true,
                                         .has_tables = true,
+                                        .is_verified = true,
+                                        .catalog_version = "m20260804_x",
                                         .guarded = 20,
                                         .tags = 3};
     return survey;
@@ -241,12 +243,11 @@ static void test_surveys(void **state)
     (void)state;
     expect_survey(&survey, "");
     survey.statement_ms = 5000; // the boundary
-    (void)snprintf(survey.migration, sizeof(survey.migration), "m20260803_235959_x");
     survey.standbys = 1;
     survey.is_synchronous = true;
     expect_survey(&survey, "");
     survey.statement_ms = 4999;
-    (void)snprintf(survey.migration, sizeof(survey.migration), "m20260804_000000_x");
+    survey.status.is_verified = false;
     survey.is_synchronous = false;
     expect_survey(&survey, "postgres.statement-timeout failed, risingwave.version warning, "
                            "postgres.replication warning");
@@ -259,9 +260,13 @@ static void test_surveys(void **state)
                            "postgres.superseded failed, postgres.pooler warning");
     survey = good_survey();
     (void)snprintf(survey.status.recovery, sizeof(survey.status.recovery), "enforce");
-    expect_survey(&survey, "postgres.recovery warning"); // of an unknown release
-    survey.status.is_verified = true;
     expect_survey(&survey, "");
+    survey.status.is_verified = false; // it does as observe then
+    expect_survey(&survey, "postgres.recovery warning, risingwave.version warning");
+    survey.status.catalog_version[0] = '\0';
+    survey.status.has_tables = false; // a fresh cluster
+    expect_survey(&survey, "");
+    survey = good_survey();
     (void)snprintf(survey.status.unwatched_names, sizeof(survey.status.unwatched_names), "x");
     expect_survey(&survey, "postgres.recovery failed");
     survey.status.recovery[0] = '\0';

@@ -107,6 +107,7 @@ static void draw_rest(struct scene *scene, int64_t at)
     facts->api = (struct api_fact){
         .known = chance(50), .lists_our_uid = chance(80), .lists_other_uid = chance(2)};
     facts->orders.manual_fence = chance(1);
+    facts->orders.handover = chance(2) ? facts->fence.status.incarnation : draw(2);
     facts->orders.pause_end.ns = chance(3) ? SCENE_T0 + at + 5 * S : 0;
     facts->cleanup.sessions_gone = draw(5);
     facts->cleanup.death_recorded = draw(5);

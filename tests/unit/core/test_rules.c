@@ -93,6 +93,35 @@ static void diverged_unproven(struct scene *scene)
     diverged(scene);
 }
 
+static void handover(struct scene *scene)
+{
+    scene->facts.orders.handover = scene->facts.fence.status.incarnation;
+}
+
+static void handover_leader(struct scene *scene)
+{
+    still_ours_ports_up(scene);
+    handover(scene);
+}
+
+static void handover_of_the_dead(struct scene *scene)
+{
+    still_ours_ports_up(scene);
+    scene->facts.orders.handover = scene->facts.fence.status.incarnation - 1;
+}
+
+static void handover_promoting(struct scene *scene)
+{
+    still_ours(scene);
+    handover(scene);
+}
+
+static void handover_follower(struct scene *scene)
+{
+    other_wins(scene);
+    handover(scene);
+}
+
 static void pause(struct scene *scene)
 {
     scene->facts.orders.pause_end.ns = SCENE_T0 + 60 * S;
@@ -394,6 +423,12 @@ static const struct story stories[] = {
     {"promotion without end", PAST_LED, 5 * S, slow_promotion, RULE_PHANTOM_LEADER,
      KILL(PHANTOM_LEADER), .flags = FENCE_ORDER_PHANTOM_HOLD},
     {"promoting", PAST_LED, 5 * S, still_ours, RULE_PROMOTING, LEAD_QUIET},
+    {"to hand over", PAST_LED, 5 * S, handover_leader, RULE_HANDOVER, KILL(HANDOVER)},
+    {"who was to hand over is dead", PAST_LED, 5 * S, handover_of_the_dead, RULE_LEADER, LEAD},
+    {"to hand over, but it promotes", PAST_LED, 5 * S, handover_promoting, RULE_PROMOTING,
+     LEAD_QUIET},
+    {"to hand over, but it follows", PAST_FOLLOWED, 0, handover_follower, RULE_FOLLOWER,
+     FOLLOW},
     {"memory diverged", PAST_LED, 5 * S, diverged_leader, RULE_DIVERGED_LEADER,
      KILL(DIVERGED_LEADER)},
     {"the predecessor's memory had", PAST_LED, 5 * S, diverged_predecessor, RULE_LEADER, LEAD},
@@ -491,6 +526,9 @@ static void test_priorities(void **state)
         {still_ours, diverged, RULE_PROMOTING},
         {pause_leader, diverged, RULE_PAUSED},
         {silence, diverged, RULE_LEASE_EXPIRED},
+        {diverged_leader, handover, RULE_HANDOVER},
+        {pause_leader, handover, RULE_PAUSED},
+        {silence, handover, RULE_LEASE_EXPIRED},
         {other_wins, blind, RULE_SUPERSEDED},
         {broken, silence, RULE_LEASE_EXPIRED},
         {row_is_gone, silence, RULE_LEASE_EXPIRED},

@@ -96,6 +96,17 @@ static const struct gap gaps[] = {
     {"phantom hold of a new metafence-run", true, .order_flags = FENCE_ORDER_PHANTOM_HOLD,
      .row = FENCE_ROW_ABSENT, .read_ns = DEAD + 1, .order_s = 1001, .now_ns = S(1001),
      .hold = SHIM_HOLD_PHANTOM, .until_ns = DEAD + S(30)},
+    {"resets go on", .order_flags = FENCE_ORDER_RESET_HOLD, .row = FENCE_ROW_OURS,
+     .read_ns = DEAD + 1, .writer = TAG_OWN, .order_s = 1001, .now_ns = S(1001),
+     .hold = SHIM_HOLD_RESET, .until_ns = S(1011)},
+    {"resets go on, the agent is silent", .order_flags = FENCE_ORDER_RESET_HOLD,
+     .row = FENCE_ROW_OURS, .read_ns = DEAD + 1, .writer = TAG_OWN, .order_s = 1001,
+     .now_ns = S(1011)},
+    {"resets end with the lease", .order_flags = FENCE_ORDER_RESET_HOLD, .row = FENCE_ROW_OURS,
+     .read_ns = DEAD + 1, .writer = TAG_OWN, .order_s = 1029, .now_ns = S(1029),
+     .hold = SHIM_HOLD_RESET, .until_ns = DEAD + S(30)},
+    {"nobody of ours has died", true, .order_flags = FENCE_ORDER_RESET_HOLD,
+     .row = FENCE_ROW_ABSENT, .read_ns = S(1001), .order_s = 1001, .now_ns = S(1001)},
     {"after LeaseExpired without a read", .reason = FENCE_REASON_LEASE_EXPIRED,
      .no_order = true, .now_ns = S(1001), .hold = SHIM_HOLD_LEASE, .until_ns = DEAD + S(31)},
     {"after AgentLost without a read", .reason = FENCE_REASON_AGENT_LOST, .row = FENCE_ROW_OURS,
@@ -108,6 +119,16 @@ static const struct gap gaps[] = {
      .hold = SHIM_HOLD_LEASE, .until_ns = DEAD + S(31)},
     {"after Superseded: no lease to leave to others", .reason = FENCE_REASON_SUPERSEDED,
      .no_order = true, .now_ns = S(1001), .hold = SHIM_HOLD_IDENTITY, .until_ns = DEAD + S(30)},
+    {"handed over, nobody else yet", .reason = FENCE_REASON_HANDOVER, .row = FENCE_ROW_OURS,
+     .read_ns = DEAD + 1, .writer = TAG_OWN, .order_s = 1001, .now_ns = S(1001),
+     .hold = SHIM_HOLD_HANDOVER, .until_ns = DEAD + S(60)},
+    {"handed over, another led before", .reason = FENCE_REASON_HANDOVER, .row = FENCE_ROW_OTHER,
+     .read_ns = DEAD, .order_s = 1031, .now_ns = S(1031), .hold = SHIM_HOLD_HANDOVER,
+     .until_ns = DEAD + S(60)},
+    {"handed over, another leads", .reason = FENCE_REASON_HANDOVER, .row = FENCE_ROW_OTHER,
+     .read_ns = DEAD + 1, .order_s = 1001, .now_ns = S(1001)},
+    {"handed over, without an agent", .reason = FENCE_REASON_HANDOVER, .no_order = true,
+     .now_ns = S(1031), .hold = SHIM_HOLD_HANDOVER, .until_ns = DEAD + S(60)},
     {"database down", .row = FENCE_ROW_OTHER, .read_ns = S(999),
      .database = FENCE_DATABASE_DOWN, .order_s = 1001, .now_ns = S(1001),
      .hold = SHIM_HOLD_DATABASE, .until_ns = DEAD + S(60)},
@@ -219,7 +240,7 @@ static void test_all_holds_end(void **state)
 static void test_every_hold_fired(void **state)
 {
     (void)state;
-    for (uint32_t h = SHIM_HOLD_NONE; h <= SHIM_HOLD_BACKOFF; h++)
+    for (uint32_t h = SHIM_HOLD_NONE; h <= SHIM_HOLD_LAST; h++)
         if (!(holds_seen & (1U << h)))
             fail_msg("no row holds for %s", shim_hold_name((enum shim_hold)h));
 }

@@ -262,6 +262,7 @@ static const struct {
     {"fenced while it exits with 3", FENCE_REASON_SUPERSEDED, EXITED(3), S(150), false, -1,
      S(150), 1},
     {"manual", FENCE_REASON_MANUAL, SIGNALED(9), S(150), false, -1, S(150), 0},
+    {"handover", FENCE_REASON_HANDOVER, SIGNALED(9), S(150), false, -1, S(150), 0},
 };
 
 static struct shim_plan end_life(const struct shim_config *config, struct shim_memory *memory,

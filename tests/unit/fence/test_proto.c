@@ -68,8 +68,8 @@ static void test_checksum_is_crc32(void **state)
     }
 
 BREAK_ORDER(bad_role, order->role = 4)
-BREAK_ORDER(bad_reason, order->reason = 9)
-BREAK_ORDER(bad_flags, order->flags = 1U << 6)
+BREAK_ORDER(bad_reason, order->reason = FENCE_REASON_LAST + 1)
+BREAK_ORDER(bad_flags, order->flags = 1U << 7)
 BREAK_ORDER(bad_row, order->row = 4)
 BREAK_ORDER(bad_database, order->database = 3)
 BREAK_ORDER(bad_deadline, order->deadline_ns = -1)
@@ -93,8 +93,8 @@ static const struct {
     const char *message;
 } broken_orders[] = {
     {bad_role, "role is 4"},
-    {bad_reason, "reason is 9"},
-    {bad_flags, "flags 0x40"},
+    {bad_reason, "reason is 10"},
+    {bad_flags, "flags 0x80"},
     {bad_row, "row is 4"},
     {bad_database, "database is 3"},
     {bad_deadline, "deadline_ns is -1"},
@@ -135,8 +135,8 @@ static void test_each_field_of_an_order(void **state)
 
 BREAK_STATUS(bad_state, status->state = 5)
 BREAK_STATUS(bad_permit, status->permit = FENCE_ROLE_KILL)
-BREAK_STATUS(bad_hold, status->hold = 10)
-BREAK_STATUS(bad_death_reason, status->last_death.reason = 9)
+BREAK_STATUS(bad_hold, status->hold = SHIM_HOLD_LAST + 1)
+BREAK_STATUS(bad_death_reason, status->last_death.reason = FENCE_REASON_LAST + 1)
 BREAK_STATUS(bad_death_engaged, status->last_death.engaged = 2)
 BREAK_STATUS(bad_death_reserved, status->last_death.reserved = 1)
 BREAK_STATUS(bad_status_flags, status->flags = 1U << 9)
@@ -161,8 +161,8 @@ static const struct {
 } broken_statuses[] = {
     {bad_state, "state is 5"},
     {bad_permit, "permit is 3"},
-    {bad_hold, "hold is 10"},
-    {bad_death_reason, "last_death.reason is 9"},
+    {bad_hold, "hold is 12"},
+    {bad_death_reason, "last_death.reason is 10"},
     {bad_death_engaged, "last_death.engaged is 2"},
     {bad_death_reserved, "last_death.reserved is 1"},
     {bad_status_flags, "flags 0x200"},

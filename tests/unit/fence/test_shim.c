@@ -312,6 +312,12 @@ static const struct life lives[] = {
         .killed = FENCE_REASON_DIVERGED_LEADER,
     },
     {
+        "order: handover",
+        {KILL(HANDOVER)},
+        .now_ns = S(111),
+        .killed = FENCE_REASON_HANDOVER,
+    },
+    {
         "order: lease expired",
         {KILL(LEASE_EXPIRED)},
         .now_ns = S(111),

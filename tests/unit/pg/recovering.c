@@ -215,7 +215,7 @@ const char *refresh_gate(struct scene *s, const char *policy, int64_t max_hold_m
 {
     const char *is_done =
         pgt_get(s->admin,
-                "SELECT metafence.refresh_gate('svc', term, owner_tag, '%s', %lld, 60000)"
+                "SELECT metafence.refresh_gate('svc', owner_tag, '%s', %lld, 60000, 30000)"
                 " FROM metafence.term",
                 policy, (long long)max_hold_ms);
 

@@ -233,7 +233,8 @@ static void test_open_in_doubt(void **state)
     assert_string_equal(remove_table(s->b1, 1001), "");
     assert_string_equal(newest_purge(s), "open: no agent 1 1 cn-1:5688, 2 cn-2:5688");
     assert_string_equal(refresh_gate(s, "open", 600000), "t");
-    pgt_run(s->admin, "UPDATE metafence.gate SET term = 1");
+    // That of another incarnation's agent says nothing.
+    pgt_run(s->admin, "UPDATE metafence.gate SET agent_tag = '" TAG_A1 "'");
     assert_string_equal(remove_table(s->b1, 1001), "");
     assert_string_equal(refresh_gate(s, "open", 600000), "t");
     assert_string_equal(remove_table(s->b1, 1001), "MF003");
@@ -253,7 +254,6 @@ static void test_open_in_doubt(void **state)
     // A leader without a tag.
     take_over(s, s->psql, "meta-c");
     begin_attempt(s->psql, 0);
-    assert_string_equal(refresh_gate(s, "open", 600000), "t");
     assert_string_equal(remove_table(s->psql, 1001), "");
     assert_non_null(strstr(newest_purge(s), "no session tag"));
 }
@@ -370,8 +370,8 @@ static void test_takeover(void **state)
                                           " 5688, 'reset', NULL, NULL) FROM"
                                           " metafence.recovery WHERE term = 3"),
                         "f");
-    assert_string_equal(pgt_get(s->admin, "SELECT metafence.refresh_gate('svc', 3, NULL,"
-                                          " 'open', 1, 1)"),
+    assert_string_equal(pgt_get(s->admin, "SELECT metafence.refresh_gate('svc', '" TAG_A2
+                                          "', 'open', 1, 1, 1)"),
                         "f");
 }
 

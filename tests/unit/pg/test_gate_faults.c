@@ -66,6 +66,7 @@ static const char *const parts[] = {
     "FUNCTION notify_recovery",
     "FUNCTION newest_migration",
     "FUNCTION job_name",
+    "FUNCTION is_created",
     "FUNCTION marker_of",
     "FUNCTION open_recovery",
     "FUNCTION note_dropped",
@@ -86,9 +87,15 @@ static const char *const parts[] = {
 
 // The gate refuses without what only counts, tells, or forgets; and without a record of what
 // was dropped the nodes have to be reset all the same.
-static const char *const unneeded[] = {
-    "count_recovery_refused", "count_recovery_failed", "purge",          "job_name",
-    "note_dropped",           "close_recovery",        "forget_dropped", NULL};
+static const char *const unneeded[] = {"count_recovery_refused",
+                                       "count_recovery_failed",
+                                       "purge",
+                                       "job_name",
+                                       "is_created",
+                                       "note_dropped",
+                                       "close_recovery",
+                                       "forget_dropped",
+                                       NULL};
 // Without them no term moves: test_trigger_faults.c.
 static const char *const of_the_term[] = {"setting", "term", "tag", "session_tag", NULL};
 

@@ -189,11 +189,11 @@ static void test_a_recovery(void **state)
     struct calls *calls = *state;
     struct scene *s = calls->scene;
     struct recovery_gate gate = {.service = "svc",
-                                 .term = 2,
                                  .tag = TAG_B1,
                                  .policy = RECOVERY_HOLD,
                                  .max_hold_ms = 600000,
-                                 .lifetime_ms = 60000};
+                                 .lifetime_ms = 60000,
+                                 .dead_after_ms = -1};
 
     pgt_run(s->admin, "DELETE FROM metafence.gate");
     look(calls);
@@ -203,7 +203,7 @@ static void test_a_recovery(void **state)
     assert_int_equal(
         count_of(calls, recovery_refresh(calls->election, &gate, on_count, calls, &calls->err)),
         1);
-    gate.term = 1;
+    gate.tag = TAG_A1; // which has lost its term
     assert_int_equal(
         count_of(calls, recovery_refresh(calls->election, &gate, on_count, calls, &calls->err)),
         0);

@@ -15,7 +15,8 @@ static const char *const whole[RECOVERY_STATE_FIELDS] = {
     "t",        "t",           "900",
     "4",        "9000",        "1",
     "5",        "2",           "f",
-    "f"};
+    "f",        "1",           "t",
+    "implied"};
 
 static void test_state(void **state)
 {
@@ -34,13 +35,14 @@ static void test_state(void **state)
     assert_true(s.refused_ago_ms == 900 && s.dropped == 4 && s.dropped_age_ms == 9000);
     assert_true(s.is_catalog_known && s.creating == 1 && s.live == 5 && s.missing == 2);
     assert_true(!s.has_database_recovery && !s.is_pooled);
+    assert_true(s.round == 1 && s.may_build && s.predecessor == RECOVERY_DEATHS_IMPLIED);
 }
 
 // No recovery, no gate, no catalog, a mode to come.
 static void test_nothing_open(void **state)
 {
     const char *fields[RECOVERY_STATE_FIELDS] = {"f", "7", NULL, "strict", NULL, "f", "1:1:"};
-    static const int flags[] = {14, 15, 16, 23, 24};
+    static const int flags[] = {14, 15, 16, 23, 24, 26};
     static char snapshot[RECOVERY_SNAPSHOT_SIZE + 1];
     struct recovery_state s;
     struct err err;
@@ -53,6 +55,7 @@ static void test_nothing_open(void **state)
     assert_true(s.mode == RECOVERY_OFF && s.id == 0 && s.attempt == 0 && !s.is_hold_known);
     assert_true(s.policy == RECOVERY_OPEN && s.refused_ago_ms == -1 && !s.is_catalog_known);
     assert_true(s.owner_tag[0] == '\0' && s.version[0] == '\0');
+    assert_true(s.round == 0 && !s.may_build && s.predecessor == RECOVERY_DEATHS_UNKNOWN);
     // A snapshot of many transactions is left out: its acknowledgements count for less.
     memset(snapshot, '1', sizeof snapshot - 1);
     fields[6] = snapshot;
@@ -81,6 +84,8 @@ static void test_broken_state(void **state)
         {18, "1.5", "dropped is \"1.5\""},
         {22, "many", "missing is \"many\""},
         {24, NULL, "is_pooled is \"NULL\""},
+        {25, "-", "round is \"-\""},
+        {26, NULL, "may_build is \"NULL\""},
     };
 
     (void)state;

@@ -273,7 +273,7 @@ static void test_rights(void **state)
     static const char *const calls[] = {
         "SELECT metafence.recovery_state('svc')",
         "SELECT metafence.recovery_rows('svc')",
-        "SELECT metafence.refresh_gate('svc', 2, NULL, 'open', 1, 1)",
+        "SELECT metafence.refresh_gate('svc', 'tag', 'open', 1, 1, 1)",
         "SELECT metafence.acknowledge(1, 1, 'h', 1, 'reset', NULL, NULL)",
         "SELECT metafence.end_recovery(1, 1)",
         "SELECT metafence.purged(1)",

@@ -138,8 +138,8 @@ static void order(struct scene *scene, enum order_request_kind kind)
     scene->facts.marker = (struct order_marker){0};
     scene->facts.status.value = 3;
     scene->facts.drops = (struct order_drops){.known = true, .is_complete = true};
-    scene->facts.request =
-        (struct order_request){.kind = kind, .id = 77, .at = scene->facts.now};
+    scene->facts.request = (struct order_request){
+        .kind = kind, .id = 77, .at = scene->facts.now, .wait_ns = 60 * S};
 }
 
 static void test_drain(void **state)
@@ -168,6 +168,23 @@ static void test_drain(void **state)
             assert_int_equal(scene.plan.drain_gave_up, delta >= 0);
         }
     }
+}
+
+// What was read before the order came may not show the last drop.
+static void test_drain_by_a_fresh_look(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_recovery(&scene);
+    order(&scene, ORDER_REQUEST_HANDOVER);
+    scene.facts.gate.sent_at.ns = scene.facts.now.ns - 1;
+    scene_decide(&scene);
+    scene_is(&scene, ORDER_DRAIN, ORDER_WAIT_STATE);
+    assert_false(scene.plan.fence_meta);
+    scene.facts.gate.sent_at = scene.facts.now;
+    scene_decide(&scene);
+    assert_true(scene.plan.fence_meta);
 }
 
 static void test_recover(void **state)
@@ -218,6 +235,7 @@ static void test_recover_that_nobody_answers(void **state)
     scene_recovery(&scene); // who does not lead has nobody to ask
     order(&scene, ORDER_REQUEST_RECOVER);
     scene.facts.is_leader = false;
+    scene.facts.drops.fragments = 1; // … and nothing to wait for
     scene_decide(&scene);
     assert_false(scene.plan.send_recover);
     assert_int_equal(scene.plan.ended, ORDER_END_FAILED);
@@ -259,6 +277,11 @@ static void test_handover(void **state)
     assert_true(scene.plan.fence_meta);
     assert_true(scene.plan.hold_start); // before it is dead
     scene_is(&scene, ORDER_FENCE, ORDER_WAIT_DEATH);
+    scene.facts.row.holder = ORDER_ROW_OTHER; // and not dead: nothing was handed over
+    scene_decide(&scene);
+    assert_true(scene.plan.fence_meta);
+    assert_int_equal(scene.plan.ended, ORDER_END_NONE);
+    scene.facts.row.holder = ORDER_ROW_OURS;
     die(&scene);
     scene_turn(&scene, S);
     assert_false(scene.plan.fence_meta);
@@ -291,6 +314,17 @@ static void test_handover_to_nobody(void **state)
         assert_int_equal(scene.plan.hold_start, delta < 0);
         assert_int_equal(scene.plan.ended, delta < 0 ? ORDER_END_NONE : ORDER_END_FAILED);
     }
+    // One that can't be killed is waited for no longer than for a successor.
+    for (int delta = -1; delta <= 1; delta++) {
+        scene_recovery(&scene);
+        order(&scene, ORDER_REQUEST_HANDOVER);
+        scene_decide(&scene);
+        scene.facts.is_leader = false; // it is not permitted to lead any more
+        scene.facts.row.holder = ORDER_ROW_UNKNOWN;
+        scene_turn(&scene, 30 * S + delta);
+        assert_int_equal(scene.plan.fence_meta, delta < 0);
+        assert_int_equal(scene.plan.ended, delta < 0 ? ORDER_END_NONE : ORDER_END_FAILED);
+    }
     scene_recovery(&scene);
     order(&scene, ORDER_REQUEST_HANDOVER);
     scene.facts.is_leader = false; // a follower has nothing to hand over
@@ -307,6 +341,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_own_loss_stops_at_once),
     cmocka_unit_test(test_bound),
     cmocka_unit_test(test_drain),
+    cmocka_unit_test(test_drain_by_a_fresh_look),
     cmocka_unit_test(test_recover),
     cmocka_unit_test(test_recover_that_nobody_answers),
     cmocka_unit_test(test_recover_is_ordered),
