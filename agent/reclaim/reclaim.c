@@ -39,7 +39,7 @@ void reclaim_fill(struct reclaim *reclaim)
     facts->gate = known_gate(known, &reclaim->refusal, reclaim->refreshed_at);
     facts->drops =
         drops_facts(reclaim->rows_known ? &reclaim->drops : NULL, &reclaim->known.state);
-    facts->nodes_known = reclaim->rows_known;
+    facts->nodes_known = reclaim->rows_known && known_is_current(known, facts);
     facts->nodes = reclaim->node_facts;
     facts->node_count = (uint32_t)reclaim->node_count;
 }

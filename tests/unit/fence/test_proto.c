@@ -69,7 +69,7 @@ static void test_checksum_is_crc32(void **state)
 
 BREAK_ORDER(bad_role, order->role = 4)
 BREAK_ORDER(bad_reason, order->reason = 9)
-BREAK_ORDER(bad_flags, order->flags = 1U << 6)
+BREAK_ORDER(bad_flags, order->flags = 1U << 7)
 BREAK_ORDER(bad_row, order->row = 4)
 BREAK_ORDER(bad_database, order->database = 3)
 BREAK_ORDER(bad_deadline, order->deadline_ns = -1)
@@ -135,7 +135,7 @@ static void test_each_field_of_an_order(void **state)
 
 BREAK_STATUS(bad_state, status->state = 5)
 BREAK_STATUS(bad_permit, status->permit = FENCE_ROLE_KILL)
-BREAK_STATUS(bad_hold, status->hold = 10)
+BREAK_STATUS(bad_hold, status->hold = 11)
 BREAK_STATUS(bad_death_reason, status->last_death.reason = 9)
 BREAK_STATUS(bad_death_engaged, status->last_death.engaged = 2)
 BREAK_STATUS(bad_death_reserved, status->last_death.reserved = 1)
@@ -161,7 +161,7 @@ static const struct {
 } broken_statuses[] = {
     {bad_state, "state is 5"},
     {bad_permit, "permit is 3"},
-    {bad_hold, "hold is 10"},
+    {bad_hold, "hold is 11"},
     {bad_death_reason, "last_death.reason is 9"},
     {bad_death_engaged, "last_death.engaged is 2"},
     {bad_death_reserved, "last_death.reserved is 1"},
