@@ -94,7 +94,7 @@ static const struct {
 } broken_orders[] = {
     {bad_role, "role is 4"},
     {bad_reason, "reason is 9"},
-    {bad_flags, "flags 0x40"},
+    {bad_flags, "flags 0x80"},
     {bad_row, "row is 4"},
     {bad_database, "database is 3"},
     {bad_deadline, "deadline_ns is -1"},
