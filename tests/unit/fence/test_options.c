@@ -162,7 +162,7 @@ static void test_names(void **state)
         const char *(*name)(unsigned i);
         unsigned last;
     } enums[] = {{reason_of, FENCE_REASON_LAST},
-                 {hold_of, SHIM_HOLD_BACKOFF},
+                 {hold_of, SHIM_HOLD_LAST},
                  {state_of, SHIM_ENDED},
                  {role_of, FENCE_ROLE_KILL}};
 
