@@ -353,10 +353,11 @@ DECLARE
 BEGIN
     SELECT EXISTS (SELECT FROM metafence.recovery AS r WHERE r.closed_at IS NULL),
            EXISTS (SELECT FROM metafence.dropped AS d) INTO v_is_open, v_is_pending;
-    IF (v_is_open OR v_is_pending)
-       AND EXISTS (SELECT FROM metafence.setting AS s
+    IF v_is_open OR v_is_pending THEN -- by itself: a condition with a query in it is run as one
+        IF EXISTS (SELECT FROM metafence.setting AS s
                     WHERE s.name OPERATOR(pg_catalog.=) 'recovery' AND s.value OPERATOR(pg_catalog.<>) 'off') THEN
-        RETURN v_is_open;
+            RETURN v_is_open;
+        END IF;
     END IF;
     RETURN NULL;
 END
