@@ -329,26 +329,28 @@ DECLARE
     v_open record;
     v_refusal text;
 BEGIN
-    SELECT * INTO v FROM metafence.removed_tables(p_delta, p_id, p_is_open) AS f;
+    v := metafence.removed_tables(p_delta, p_id, p_is_open);
     IF NOT v.is_valid THEN
         PERFORM metafence.count_recovery('unknown', format('delta %s is not understood: %s bytes', p_id,
                                                            octet_length(p_delta)));
         RETURN NULL;
     END IF;
-    FOR v_open IN SELECT r.id, r.scope FROM metafence.recovery AS r
-                    JOIN metafence.term AS t ON t.service = r.service AND t.term = r.term
-                   WHERE r.closed_at IS NULL AND p_is_open AND (v.is_commit OR cardinality(v.ids) > 0)
-                     AND r.tag IS NOT DISTINCT FROM metafence.session_tag() ORDER BY r.id LOOP
-        IF v_open.scope = 'global' AND cardinality(v.ids) > 0 THEN
-            v_refusal := metafence.hold_removal(v_open.id, v.ids);
-            IF v_refusal IS NOT NULL THEN
-                RETURN v_refusal;
+    IF p_is_open AND (v.is_commit OR cardinality(v.ids) > 0) THEN
+        FOR v_open IN SELECT r.id, r.scope FROM metafence.recovery AS r
+                        JOIN metafence.term AS t ON t.service = r.service AND t.term = r.term
+                       WHERE r.closed_at IS NULL
+                         AND r.tag IS NOT DISTINCT FROM metafence.session_tag() ORDER BY r.id LOOP
+            IF v_open.scope = 'global' AND cardinality(v.ids) > 0 THEN
+                v_refusal := metafence.hold_removal(v_open.id, v.ids);
+                IF v_refusal IS NOT NULL THEN
+                    RETURN v_refusal;
+                END IF;
             END IF;
-        END IF;
-        IF v.is_commit THEN
-            PERFORM metafence.close_recovery(v_open.id, 'committed');
-        END IF;
-    END LOOP;
+            IF v.is_commit THEN
+                PERFORM metafence.close_recovery(v_open.id, 'committed');
+            END IF;
+        END LOOP;
+    END IF;
     IF cardinality(v.ids) > 0 THEN
         PERFORM metafence.forget_dropped(v.ids);
     END IF;
@@ -366,10 +368,11 @@ DECLARE
 BEGIN
     SELECT EXISTS (SELECT FROM metafence.recovery AS r WHERE r.closed_at IS NULL),
            EXISTS (SELECT FROM metafence.dropped AS d) INTO v_is_open, v_is_pending;
-    IF (v_is_open OR v_is_pending)
-       AND EXISTS (SELECT FROM metafence.setting AS s
+    IF v_is_open OR v_is_pending THEN -- by itself: a condition with a query in it is run as one
+        IF EXISTS (SELECT FROM metafence.setting AS s
                     WHERE s.name OPERATOR(pg_catalog.=) 'recovery' AND s.value OPERATOR(pg_catalog.<>) 'off') THEN
-        RETURN v_is_open;
+            RETURN v_is_open;
+        END IF;
     END IF;
     RETURN NULL;
 END
