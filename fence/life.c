@@ -11,12 +11,12 @@
 #define ABORT_HARMLESS_NS    (60 * NS_PER_SEC) // metas that start together abort each other
 #define STORM_FIRST_DELAY_NS (10 * NS_PER_SEC)
 #define STORM_MAX_TTLS       4
-
-// Each kept kill but the first doubles the delay.
-_Static_assert(SHIM_KILLS_KEPT <= 20, "doubled delays stay far from overflow");
 #define STATUS_ABORT         134 // 128 + SIGABRT, also as an exit code of a wrapper
 #define SIGNAL_ABORT         6
 #define SIGNAL_KILL          9
+
+// Each kept kill but the first doubles the delay.
+_Static_assert(SHIM_KILLS_KEPT <= 20, "doubled delays stay far from overflow");
 
 // ---- one life
 

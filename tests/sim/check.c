@@ -190,7 +190,10 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
         break;
     case FENCE_REASON_LEASE_EXPIRED:
     case FENCE_REASON_AGENT_LOST:
-    case FENCE_REASON_NONE: true_reason = world->now >= p->proof_until; break;
+    case FENCE_REASON_NONE:
+        // What was proven on a timeline that is no more is void.
+        true_reason = world->now >= p->proof_until || meta->timeline != world->db.timeline;
+        break;
     }
     return true_reason;
 }
@@ -241,7 +244,8 @@ void check_read(struct world *world, int pod, const struct row_view *view)
     if (p->meta.engaged_at != 0 && view->exec_at > p->meta.engaged_at + SAMPLE_NS &&
         view->timeline == p->meta.timeline && view->exists && view->tag == p->meta.tag)
         p->meta.is_timeline_read = true;
-    if (p->read_timeline != view->timeline) {
+    // Behind a broken row it is not looked at: the deadline, which then stands still, ends it.
+    if (p->read_timeline != view->timeline && view->exists && !view->null) {
         p->read_timeline = view->timeline;
         p->timeline_read_at = world->now;
     }

@@ -272,15 +272,17 @@ void shim_event(struct world *world, const struct event *event)
             shim_boot(world, event->pod);
         return;
     }
-    if (!shim->alive || is_stopped(world, event->pod))
+    if (!shim->alive)
         return;
-    if (event->kind == EV_ORDER) {
+    if (event->kind == EV_ORDER) { // to a stopped one, too: it waits in the socket
         if ((uint32_t)event->arg <= shim->ring_done)
             return;
         shim->ring_done = (uint32_t)event->arg;
         shim_order(world, event->pod, &shim->ring[(shim->ring_done - 1) % ORDER_RING]);
         return;
     }
+    if (is_stopped(world, event->pod))
+        return;
     if (event->arg & 1)
         shim->ports = meta_ports(&p->meta);
     else if ((uint32_t)event->arg >> 1 != (shim->wake_gen & 0x7fffffffU))

@@ -289,12 +289,11 @@ static void run_part(const struct options *options, uint64_t first, struct part 
         struct run run = run_of(options, options->seed + i);
         if (!run_one(&run, &part->stats, why))
             continue;
+        // At once: a long run may be ended before it can report.
+        (void)printf("seed %" PRIu64 " ttl %" PRId64 "s: %s\n", run.seed, run.ttl_ns / S, why);
         if (part->failed < REPORTS_MAX) {
             part->seeds[part->failed] = run.seed;
             memcpy(part->why[part->failed], why, sizeof(why));
-        } else {
-            (void)printf("seed %" PRIu64 " ttl %" PRId64 "s: %s\n", run.seed, run.ttl_ns / S,
-                         why);
         }
         part->failed++;
     }
