@@ -40,8 +40,8 @@ def field(number: int, body: bytes) -> bytes:
     return bytes([number << 3 | 2]) + length + body
 
 
-# Deltas that are understood, as RisingWave's are. Of others none would be seen to commit an epoch (field 11) and
-# end the recovery with which the term begins: each would be searched, and counted as unknown.
+# Deltas that are understood, as RisingWave's are. Of others none would be seen to commit an epoch (field 11)
+# and end the recovery with which the term begins: each would be searched, and counted as unknown.
 GROUPS = field(3, b"\xab" * 200)
 COMMIT = (b"\x10\x07" + 5 * GROUPS + field(10, b"\xab" * 40) + field(11, b"\xab" * 40)).hex()
 COMPACTION = (b"\x10\x07" + 3 * GROUPS).hex()
