@@ -45,6 +45,7 @@ def test_schema_comes_with_each_install_and_upgrade():
     [
         (("sqlInstall.guard=observe",), ["--guard", "observe"]),
         (("sqlInstall.guard=off",), ["--guard", "off"]),
+        (("sqlInstall.recovery=enforce",), ["--recovery", "enforce"]),
         (("sqlInstall.user=owner",), ["--agent-role", "rw"]),
     ],
 )

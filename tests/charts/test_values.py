@@ -58,6 +58,7 @@ def refusal(values: dict[str, Any], *words: str) -> str:
         ({"injection.user": "root"}, "/injection/user"),
         ({"injection.lable": {}}, "'lable' not allowed"),
         ({"sqlInstall.guard": "strict"}, "/sqlInstall/guard"),
+        ({"sqlInstall.recovery": "on"}, "/sqlInstall/recovery"),
         ({"securityContext.runAsUserName": "x"}, "'runAsUserName' not allowed"),
         ({"podMonitor.enabled": True}, "/podMonitor/enabled"),
         ({"run": {"maxKills": 11}}, "/run/maxKills"),
