@@ -29,7 +29,7 @@ static void make_room(struct reclaim *reclaim)
     if (reclaim->node_count < reclaim->node_room)
         return;
     reclaim->node_room = reclaim->node_room ? 2 * reclaim->node_room : 16;
-    reclaim->nodes = reallocarray(reclaim->nodes, reclaim->node_room, sizeof(*reclaim->nodes));
+    reclaim->nodes = reallocarray(reclaim->nodes, reclaim->node_room, sizeof(void *));
     reclaim->node_facts =
         reallocarray(reclaim->node_facts, reclaim->node_room, sizeof(*reclaim->node_facts));
     if (!reclaim->nodes || !reclaim->node_facts)

@@ -129,6 +129,12 @@ struct order_row known_row(const struct core_config *config, const struct facts 
     return row;
 }
 
+bool known_is_current(const struct known_state *known, const struct order_facts *facts)
+{
+    return facts->meta_runs || facts->death.kind == ORDER_DEATH_NONE ||
+           instant_before(facts->death.at, known->sent_at);
+}
+
 bool known_meta_runs(const struct facts *facts, uint64_t released)
 {
     const struct fence_status *status = &facts->fence.status;

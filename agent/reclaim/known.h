@@ -47,6 +47,10 @@ struct order_death known_death(const struct facts *facts);
 // The election row. A heartbeat by another session than the dead one's is another's.
 struct order_row known_row(const struct core_config *config, const struct facts *facts);
 
+// What was read before our meta died says nothing of the compute nodes that it left. `facts`
+// has meta_runs and death.
+bool known_is_current(const struct known_state *known, const struct order_facts *facts);
+
 // That our own meta may run: only metafence-run's word and ours deny it. `released`: the
 // incarnation after whose death a start was allowed.
 bool known_meta_runs(const struct facts *facts, uint64_t released);

@@ -50,7 +50,7 @@ void reclaim_fill(struct reclaim *reclaim)
     facts->marker = known_marker(known, reclaim->config.max_hold_ns);
     facts->gate = known_gate(known, &reclaim->refusal, reclaim->refreshed_at);
     facts->drops = drops_of(reclaim);
-    facts->nodes_known = reclaim->rows_known;
+    facts->nodes_known = reclaim->rows_known && known_is_current(known, facts);
     facts->nodes = reclaim->node_facts;
     facts->node_count = (uint32_t)reclaim->node_count;
     planned_facts(&reclaim->agent->planned, facts);

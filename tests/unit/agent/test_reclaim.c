@@ -283,6 +283,22 @@ static void test_meta_runs_unless_it_is_held(void **state)
     assert_true(known_meta_runs(&facts, 0));
 }
 
+static void test_what_is_older_than_the_death(void **state)
+{
+    struct known_state known = open_state();
+    struct order_facts facts = {.death = {.kind = ORDER_DEATH_CONFIRMED, .at = {1000 * S - 1}}};
+
+    (void)state;
+    assert_true(known_is_current(&known, &facts));
+    facts.death.at.ns = 1000 * S;
+    assert_false(known_is_current(&known, &facts));
+    facts.meta_runs = true;
+    assert_true(known_is_current(&known, &facts));
+    facts.meta_runs = false;
+    facts.death.kind = ORDER_DEATH_NONE;
+    assert_true(known_is_current(&known, &facts));
+}
+
 static void other_id(struct facts *f)
 {
     copy(f->election.owner_id, sizeof(f->election.owner_id), "m2:5690");
@@ -536,6 +552,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_predecessor),
     cmocka_unit_test(test_death),
     cmocka_unit_test(test_meta_runs_unless_it_is_held),
+    cmocka_unit_test(test_what_is_older_than_the_death),
     cmocka_unit_test(test_row),
     cmocka_unit_test(test_leader),
     cmocka_unit_test(test_drops),

@@ -56,7 +56,8 @@ static int read(const char *containers, const char *statuses, struct k8s_pod_pro
     int rc = 0;
 
     (void)snprintf(text, sizeof(text),
-                   "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\",\"uid\":\"u\"},"
+                   "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\",\"uid\":\"u\","
+                   "\"resourceVersion\":\"1\"},"
                    "\"spec\":{\"containers\":[%s]},\"status\":{\"containerStatuses\":[%s]}}",
                    containers, statuses);
     object = parse(text);
