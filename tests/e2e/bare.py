@@ -8,12 +8,11 @@ from harness import Cluster, Lab, Pod, wait_for
 from harness.logs import Event
 
 # The rows that metas write each tenth of a second become part of the guarded metadata.
-GUARD_TICKS = """
-CREATE TRIGGER metafence_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON witness_tick
-    FOR EACH STATEMENT EXECUTE FUNCTION metafence.guard();
-CREATE TRIGGER metafence_key AFTER INSERT OR UPDATE OR DELETE ON witness_tick FOR EACH ROW
-    WHEN (pg_catalog.current_setting('metafence.gate', true) <> '') EXECUTE FUNCTION metafence.refuse();
-"""
+GUARD_TICKS = "".join(
+    f"CREATE TRIGGER metafence_{operation} AFTER {operation} ON witness_tick"
+    f" REFERENCING {rows} TABLE AS metafence_rows FOR EACH STATEMENT EXECUTE FUNCTION metafence.on_write();"
+    for operation, rows in (("insert", "NEW"), ("update", "NEW"), ("delete", "OLD"))
+)
 
 # What the test itself writes down of each move of a term: how long it took, and where the ticks stood.
 RECORD_MOVES = """
