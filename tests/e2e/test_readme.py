@@ -135,6 +135,8 @@ def test_as_a_new_user(reader: Reader, lab: Lab) -> None:
     for command in table():
         for words in chosen(command):
             own = [] if "--config" in words else config
+            if words[1] in ("handover", "recover"):
+                continue  # these need a second meta and compute nodes: test_cli_planned.py
             done = reader.run(*words, *own)
             assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     wait_for("it leads again, without the triggers", lambda: "Untagged" in (leads() or ""), 90)
