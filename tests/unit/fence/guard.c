@@ -72,8 +72,7 @@ static void execute(const struct guard *guard, char **argv)
     (void)dup2(fd, STDOUT_FILENO);
     (void)setenv("DIR", guard->dir, 1);
     (void)setenv("PGAPPNAME", "not meta's", 1);
-    (void)signal(SIGHUP,
-                 SIG_DFL); // ignored by whoever runs us under nohup, it would reach no meta
+    (void)signal(SIGHUP, SIG_DFL); // under nohup it would be ignored by meta, too
     (void)execv(METAFENCE_RUN, argv);
     _exit(99);
 }
