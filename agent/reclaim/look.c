@@ -71,9 +71,9 @@ static void look(struct reclaim *reclaim);
 static void end_look(struct reclaim *reclaim, const char *error)
 {
     if (error && strcmp(error, reclaim->error) != 0)
-        log_warn("recovery: the metafence schema could not be asked", kv_str("err", error));
+        log_warn("recovery: Postgres could not be asked", kv_str("err", error));
     else if (!error && reclaim->error[0])
-        log_info("recovery: the metafence schema answers again");
+        log_info("recovery: Postgres answers again");
     (void)snprintf(reclaim->error, sizeof(reclaim->error), "%s", error ? error : "");
     reclaim->is_looking = false;
     loop_timer_arm(reclaim->poll, reclaim->looks_again ? 0 : interval_ns(reclaim));
