@@ -190,7 +190,7 @@ def agents_sessions(admin: "psycopg.Connection[Any]") -> int:
 
 def test_no_free_slot(cluster: Make) -> None:
     """With a session nothing happens; without one the agent asks again and again, but not in a rush, and a
-    refusal is told as such. Never more than two sessions an agent."""
+    refusal is told as such. Never more than three sessions an agent, one of them for recoveries."""
     made = cluster(ttl=5, pods=2)
     with open(made.postgres.data / "postgresql.conf", "a") as conf:
         conf.write("max_connections = 50\n")
@@ -202,7 +202,7 @@ def test_no_free_slot(cluster: Make) -> None:
         fill(made, held)
         hold(made.ttl + 2)
         assert leader.meta_pid == pid and leader.kills() == kills
-        assert agents_sessions(admin) <= 2 * len(made.pods)
+        assert agents_sessions(admin) <= 3 * len(made.pods)
 
         def all_are_out() -> bool:
             """An agent may be quicker than we are with the slot that it has just lost."""
@@ -219,11 +219,11 @@ def test_no_free_slot(cluster: Make) -> None:
         refused = made.postgres.log.read_text().count("FATAL") - before
         took = (boot_ns() - began) / 1e9
         assert refused < 10 * took, f"{refused} attempts in {took:.0f} s"
-        assert agents_sessions(admin) <= 2 * len(made.pods)
+        assert agents_sessions(admin) <= 3 * len(made.pods)
         for session in held:
             session.close()
         made.wait_converged(3 * made.ttl)
-        assert agents_sessions(admin) <= 2 * len(made.pods)
+        assert agents_sessions(admin) <= 3 * len(made.pods)
         leader.wait_status("covered", lambda s: not s["not_covered"], 10)
     judge("B11 no free slot", made, GUARDED)
 
