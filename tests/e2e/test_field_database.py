@@ -191,7 +191,8 @@ def agents_sessions(admin: "psycopg.Connection[Any]") -> int:
 def test_no_free_slot(cluster: Make) -> None:
     """With a session nothing happens; without one the agent asks again and again, but not in a rush, and a
     refusal is told as such. Never more than three sessions an agent, one of them for recoveries."""
-    made = cluster(ttl=5, pods=2)
+    # A pool that wants one more connection when there is none loses its lease by that alone.
+    made = cluster(ttl=5, pods=2, meta_flags=["--pool-max=1"])
     with open(made.postgres.data / "postgresql.conf", "a") as conf:
         conf.write("max_connections = 50\n")
     made.postgres.restart("fast")
