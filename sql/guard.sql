@@ -15,7 +15,9 @@
 --
 -- What the owner's writes call costs them µs: a WHEN 7 to 18, a SET search_path 5, a SELECT 7, a whole call of a
 -- plain function 4. So on_write and judge have no search_path of their own, and each name and operator in them is
--- qualified: IN, LIKE, BETWEEN, NULLIF, CASE x WHEN and IS DISTINCT FROM look an operator up.
+-- qualified: IN, LIKE, BETWEEN, NULLIF, CASE x WHEN and IS DISTINCT FROM look an operator up, and a bare type is
+-- looked for in pg_temp first, where anybody may have a domain of that name (boolean and bigint are words of the
+-- grammar, text and jsonb are not).
 
 -- What observe saw. Bounded: the newest 1000 or so.
 CREATE TABLE IF NOT EXISTS metafence.observed (
@@ -167,8 +169,8 @@ CREATE OR REPLACE FUNCTION metafence.judge() RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1s'
 AS $body$
 DECLARE
-    v_tag text;
-    v_mode text;
+    v_tag pg_catalog.text;
+    v_mode pg_catalog.text;
     v_owned bigint;
     v_superseded boolean;
     v_is_tagged boolean;
@@ -252,10 +254,10 @@ CREATE OR REPLACE FUNCTION metafence.on_write() RETURNS trigger
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 AS $body$
 DECLARE
-    v_mode text;
-    v_detail text;
+    v_mode pg_catalog.text;
+    v_detail pg_catalog.text;
     v_is_plain boolean;
-    v_rows jsonb[];
+    v_rows pg_catalog.jsonb[];
 BEGIN
     IF pg_catalog.current_setting('metafence.pass', true)
        OPERATOR(pg_catalog.=) pg_catalog.current_setting('application_name') THEN

@@ -255,6 +255,51 @@ static void test_hostile_names(void **state)
     assert_int_equal(counter(s, "unreadable") + counter(s, "recovery_failed"), 0);
 }
 
+// Types and tables are looked for in pg_temp first, whatever the search_path says: a domain
+// there has a constraint, which would run with our rights wherever a function declares a bare
+// name.
+static void test_hostile_types(void **state)
+{
+    struct scene *s = *state;
+    static const char *const tags[] = {TAG_A1, TAG_B1};
+    static const char *const types[] = {"text", "jsonb", "bool",  "int4",   "int8",   "oid",
+                                        "name", "bytea", "_text", "_jsonb", "regtype"};
+
+    two_terms(s);
+    pgt_run(s->admin, "SELECT metafence.cover_recovery('hummock_version_delta');"
+                      "CREATE SEQUENCE public.spied_on;"
+                      "GRANT USAGE ON SEQUENCE public.spied_on TO PUBLIC;"
+                      "INSERT INTO metafence.dropped (fragment_id, job_id, table_ids, xid,"
+                      " dropped_at) VALUES (1, 1, '{7}', pg_current_xact_id(), now())");
+    for (size_t i = 0; i < 2; i++) {
+        PGconn *fresh = pgt_connect("meta", PGT_DATABASE, tags[i]); // nothing is compiled yet
+        pgt_run(fresh,
+                "CREATE FUNCTION pg_temp.spy(anyelement) RETURNS boolean LANGUAGE plpgsql AS $$"
+                "BEGIN IF current_user <> 'meta' THEN PERFORM nextval('public.spied_on');"
+                " END IF; RETURN true; END$$");
+        for (size_t k = 0; k < sizeof types / sizeof types[0]; k++)
+            pgt_run(fresh,
+                    "CREATE DOMAIN pg_temp.%s AS pg_catalog.%s"
+                    " CHECK (pg_temp.spy(VALUE))",
+                    types[k], types[k]);
+        const char *write = "UPDATE hummock_sequence SET seq = 5";
+        if (i == 0)
+            assert_refused(fresh, write);
+        else
+            pgt_run(
+                fresh,
+                "%s; DELETE FROM worker; INSERT INTO hummock_version_delta VALUES (1, 0, 0, 0,"
+                " false, '\\x08014a0107')",
+                write);
+        assert_string_equal(pgt_campaign(fresh, "meta-b"), "meta-b");
+        PQfinish(fresh);
+    }
+    // The delta was read.
+    assert_string_equal(pgt_get(s->admin, "SELECT count(*) FROM metafence.dropped"), "0");
+    assert_string_equal(pgt_get(s->admin, "SELECT is_called FROM public.spied_on"), "f");
+    assert_int_equal(counter(s, "unreadable") + counter(s, "recovery_failed"), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     SCENE_TEST(test_pass_of_a_session),
     SCENE_TEST(test_what_ends_a_pass),
@@ -265,6 +310,7 @@ static const struct CMUnitTest tests[] = {
     SCENE_TEST(test_prepared_statements),
     SCENE_TEST(test_statement_in_flight),
     SCENE_TEST(test_hostile_names),
+    SCENE_TEST(test_hostile_types),
 };
 
 UNIT_MAIN(tests)
