@@ -91,6 +91,10 @@ static void test_settings_within_a_transaction(void **state)
     pgt_run(s->b1, "BEGIN; " WRITE "; RESET ALL; " WRITE "; COMMIT");
     // Nameless after a tag: untagged, and nothing worse.
     pgt_run(s->b1, "BEGIN; " WRITE "; SET LOCAL application_name = ''; " WRITE "; COMMIT");
+    // Counted, as each without a tag: a pooler that takes names off is known by that.
+    int64_t before = counter(s, "untagged");
+    pgt_run(s->b1, "SET application_name = ''; " WRITE);
+    assert_int_equal(counter(s, "untagged"), before + 1);
     assert_int_equal(counter(s, "refused"), 2);
 }
 
