@@ -65,6 +65,7 @@ static const char *const names[] = {
     "FUNCTION apply_tombstones",
     "FUNCTION close_term",
     "FUNCTION end_writers",
+    "FUNCTION end_lockers",
 };
 
 static void test_each_part_missing(void **state)

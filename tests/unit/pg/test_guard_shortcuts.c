@@ -197,25 +197,69 @@ static void test_prepared_statements(void **state)
     assert_string_equal(pgt_get(s->admin, "SELECT seq FROM hummock_sequence"), "3");
 }
 
-// A statement that waits for a row has nothing yet that a takeover would wait for, and is
-// judged when it has the row.
+// A statement is judged at its end. Until then it has no lock that a takeover would wait for,
+// but rows that the new leader may need: what is not soon at its end is ended, and so is who
+// only keeps rows.
 static void test_statement_in_flight(void **state)
+{
+    struct scene *s = *state;
+    static const char *const statements[] = {
+        WRITE,
+        WRITE " WHERE name = 'x' OR pg_sleep(600) IS NULL",
+        "BEGIN; SELECT FROM hummock_sequence FOR UPDATE; SELECT pg_sleep(600)",
+    };
+
+    two_terms(s);
+    pgt_run(s->b1, "INSERT INTO hummock_sequence VALUES ('y', 1)");
+    for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
+        PGconn *old = pgt_connect("meta", PGT_DATABASE, "");
+        pgt_run(old, "SET application_name = 'metafence:cccccccc:%016zx'", i);
+        take_over(s, old, "meta-c");
+        if (i == 0) // it has x, and waits for y
+            pgt_run(s->psql, "BEGIN; UPDATE hummock_sequence SET seq = 2 WHERE name = 'y'");
+        assert_int_equal(PQsendQuery(old, statements[i]), 1);
+        while (strcmp(pgt_get(s->admin,
+                              "SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND"
+                              " wait_event IN ('PgSleep', 'transactionid')",
+                              PQbackendPID(old)),
+                      "1") != 0)
+            ;
+        pgt_run(s->admin, "UPDATE election_leader SET last_heartbeat = now() - interval '6s'");
+        pgt_run(s->a3, "SET application_name = 'metafence:dddddddd:%016zx'", i);
+        assert_string_equal(pgt_campaign(s->a3, "meta-d"), "meta-d");
+        assert_int_equal(counter(s, "ended"), i + 1);
+        // The new leader waits for nobody.
+        pgt_run(s->a3, "SET statement_timeout = '60s'; " WRITE " WHERE name = 'x';"
+                       "SET statement_timeout = 0");
+        PGresult *result;
+        while ((result = PQgetResult(old)))
+            PQclear(result);
+        assert_int_equal(PQstatus(old), CONNECTION_BAD);
+        PQfinish(old);
+        if (i == 0)
+            pgt_run(s->psql, "ROLLBACK");
+    }
+    assert_int_equal(counter(s, "takeover_without_lock"), 0);
+    assert_string_equal(pgt_get(s->admin, "SELECT sum(seq) FROM hummock_sequence"), "5");
+}
+
+// Who is at its end and waits for the takeover is refused, and says why.
+static void test_statement_at_its_end(void **state)
 {
     struct scene *s = *state;
 
     two_terms(s);
-    pgt_run(s->psql, "BEGIN; " WRITE);
+    pgt_run(s->a3, "BEGIN");
+    pgt_run(s->admin, "UPDATE election_leader SET last_heartbeat = now() - interval '6s'");
+    assert_string_equal(pgt_campaign(s->a3, "meta-c"), "meta-c"); // not committed yet
     assert_int_equal(PQsendQuery(s->b1, WRITE), 1);
     await_lock_wait(s, s->b1);
-    pgt_run(s->admin, "UPDATE election_leader SET last_heartbeat = now() - interval '6s'");
-    assert_string_equal(pgt_campaign(s->a2, "meta-a"), "meta-a");
-    assert_int_equal(counter(s, "ended") + counter(s, "takeover_without_lock"), 0);
-    pgt_run(s->psql, "COMMIT");
+    pgt_run(s->a3, "COMMIT");
     PGresult *result = PQgetResult(s->b1);
     assert_string_equal(PQresultErrorField(result, PG_DIAG_SQLSTATE), "MF001");
     PQclear(result);
     assert_null(PQgetResult(s->b1));
-    assert_string_equal(pgt_get(s->admin, "SELECT seq FROM hummock_sequence"), "2");
+    assert_int_equal(counter(s, "ended") + counter(s, "takeover_without_lock"), 0);
 }
 
 // --- who can put names in our way ---
@@ -313,6 +357,7 @@ static const struct CMUnitTest tests[] = {
     SCENE_TEST(test_kinds_of_statements),
     SCENE_TEST(test_prepared_statements),
     SCENE_TEST(test_statement_in_flight),
+    SCENE_TEST(test_statement_at_its_end),
     SCENE_TEST(test_hostile_names),
     SCENE_TEST(test_hostile_types),
 };
