@@ -6,9 +6,11 @@ SELECT 'leader_table', pg_catalog.format('%I.%I', n.nspname, c.relname)
  WHERE c.oid = '@LEADER_TABLE@'::pg_catalog.regclass
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
--- drop_phantom deletes from the election's table.
+-- drop_phantom deletes from the election's table. Where worker has its triggers already, cover_worker won't come.
 DO $body$
 BEGIN
     PERFORM metafence.give_to_owner('@LEADER_TABLE@', ARRAY['drop_phantom(text, text, timestamptz)']);
+    PERFORM metafence.give_to_owner(g.relation, ARRAY['property_version(oid, integer)'])
+       FROM metafence.guarded_tables() AS g WHERE g.name = 'worker';
 END
 $body$;

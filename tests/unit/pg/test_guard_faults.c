@@ -58,6 +58,7 @@ static const char *const names[] = {
     "FUNCTION session_tag",
     "FUNCTION is_plain",
     "FUNCTION key_of",
+    "FUNCTION property_version",
     "FUNCTION wait_shared",
     "FUNCTION count_unreadable",
     "FUNCTION record_observed",

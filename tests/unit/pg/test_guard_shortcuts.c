@@ -348,6 +348,35 @@ static void test_hostile_types(void **state)
     assert_int_equal(counter(s, "unreadable") + counter(s, "recovery_failed"), 0);
 }
 
+// Whoever plans a SELECT runs what the table's owner has put into the predicate of an index.
+static void test_hostile_index(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    pgt_run(s->b1, "INSERT INTO worker VALUES (1, 'C', 'host', 1, 'S')");
+    pgt_run(s->psql,
+            "CREATE SEQUENCE spied_on; GRANT USAGE ON SEQUENCE spied_on TO PUBLIC;"
+            "CREATE FUNCTION spy(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$BEGIN"
+            " IF current_user <> 'meta' THEN PERFORM nextval('public.spied_on'); END IF;"
+            " RETURN true; END$$;"
+            "CREATE INDEX ON worker (worker_id) WHERE spy(1);"
+            "CREATE INDEX ON worker_property (worker_id) WHERE spy(1);"
+            "CREATE INDEX ON hummock_sequence (name) WHERE spy(1)");
+    assert_string_equal(pgt_get(s->admin,
+                                "SELECT metafence.intend('svc', 2, 1, 'host', 1, row_version)"
+                                " FROM metafence.workers()"),
+                        "t");
+    PGconn *fresh = pgt_connect("meta", PGT_DATABASE, TAG_B1); // nothing is planned yet
+    pgt_run(fresh, "DELETE FROM worker; " WRITE);
+    PQfinish(fresh);
+    fresh = pgt_connect("meta", PGT_DATABASE, TAG_A1);
+    assert_refused(fresh, WRITE);
+    PQfinish(fresh);
+    assert_string_equal(pgt_get(s->admin, "SELECT is_called FROM spied_on"), "f");
+    assert_int_equal(counter(s, "unreadable") + counter(s, "intended"), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     SCENE_TEST(test_pass_of_a_session),
     SCENE_TEST(test_what_ends_a_pass),
@@ -360,6 +389,7 @@ static const struct CMUnitTest tests[] = {
     SCENE_TEST(test_statement_at_its_end),
     SCENE_TEST(test_hostile_names),
     SCENE_TEST(test_hostile_types),
+    SCENE_TEST(test_hostile_index),
 };
 
 UNIT_MAIN(tests)
