@@ -164,7 +164,8 @@ BEGIN
            AND (a.application_name = p_old_tag
                 OR EXISTS (SELECT FROM metafence.tag AS g WHERE g.tag = a.application_name AND g.superseded))
            AND EXISTS (SELECT FROM k JOIN pg_trigger AS t ON t.tgrelid = k.relation
-                        WHERE k.pid = a.pid AND k.locktype = 'relation' AND k.granted AND k.mode <> 'AccessShareLock'
+                        WHERE k.pid = a.pid AND k.locktype = 'relation' AND k.granted
+                          AND k.mode NOT IN ('AccessShareLock', 'SIReadLock') -- of who only reads
                           AND t.tgfoid IN ('metafence.on_write'::regproc, 'metafence.guard'::regproc))
            AND NOT EXISTS (SELECT FROM k WHERE k.pid = a.pid AND k.locktype = 'advisory' AND NOT k.granted
                               AND k.classid = 1296453187 AND k.objid = 1);
