@@ -74,7 +74,8 @@ BEGIN
     EXECUTE format('CREATE TRIGGER metafence_intent BEFORE DELETE ON %s
                     FOR EACH ROW EXECUTE FUNCTION metafence.keep_intended()', p_table);
     PERFORM metafence.give_to_owner(
-        p_table, ARRAY['remove_worker(text, integer, text, integer, text)', 'workers()']);
+        p_table, ARRAY['remove_worker(text, integer, text, integer, text)', 'workers()',
+                       'property_version(oid, integer)']);
 END
 $body$;
 

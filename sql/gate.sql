@@ -385,7 +385,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER
 AS $body$
 DECLARE
     v_is_open boolean;
-    v_refusal text;
+    v_refusal pg_catalog.text;
 BEGIN
     BEGIN
         v_is_open := metafence.is_recovering();

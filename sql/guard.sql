@@ -15,7 +15,9 @@
 --
 -- What the owner's writes call costs them µs: a WHEN 7 to 18, a SET search_path 5, a SELECT 7, a whole call of a
 -- plain function 4. So on_write and judge have no search_path of their own, and each name and operator in them is
--- qualified: IN, LIKE, BETWEEN, NULLIF, CASE x WHEN and IS DISTINCT FROM look an operator up.
+-- qualified: IN, LIKE, BETWEEN, NULLIF, CASE x WHEN and IS DISTINCT FROM look an operator up, and a bare type is
+-- looked for in pg_temp first, where anybody may have a domain of that name (boolean and bigint are words of the
+-- grammar, text and jsonb are not).
 
 -- What observe saw. Bounded: the newest 1000 or so.
 CREATE TABLE IF NOT EXISTS metafence.observed (
@@ -167,8 +169,8 @@ CREATE OR REPLACE FUNCTION metafence.judge() RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1s'
 AS $body$
 DECLARE
-    v_tag text;
-    v_mode text;
+    v_tag pg_catalog.text;
+    v_mode pg_catalog.text;
     v_owned bigint;
     v_superseded boolean;
     v_is_tagged boolean;
@@ -212,6 +214,35 @@ BEGIN
 END
 $body$;
 
+-- What judge() would have said, had it not failed; p_mode: what it did say. A cancel is spent by having struck, so
+-- it judges once more: a superseded writer does not get by for it, and the owner gets the lock that went with it.
+-- Whatever else failed is let by.
+CREATE OR REPLACE FUNCTION metafence.judge_again(p_mode text, p_message text, p_sqlstate text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    v_detail text;
+BEGIN
+    FOR i IN 1 .. CASE WHEN p_mode IS NULL AND p_sqlstate = '57014' THEN 3 ELSE 0 END LOOP
+        BEGIN
+            RETURN metafence.judge();
+        EXCEPTION
+            WHEN serialization_failure THEN
+                RAISE;
+            WHEN query_canceled THEN
+                GET STACKED DIAGNOSTICS v_detail = PG_EXCEPTION_DETAIL;
+                IF v_detail LIKE 'metafence:%' THEN
+                    RAISE;
+                END IF;
+            WHEN OTHERS THEN
+                EXIT;
+        END;
+    END LOOP;
+    PERFORM metafence.count_unreadable(p_message, p_sqlstate);
+    RETURN p_mode;
+END
+$body$;
+
 -- The refusal of a statement, or its record: at most 20 rows of it. p_rows: of a table of plain types, else NULLs.
 -- What only makes the message better may fail.
 CREATE OR REPLACE FUNCTION metafence.refuse_rows(
@@ -252,13 +283,15 @@ CREATE OR REPLACE FUNCTION metafence.on_write() RETURNS trigger
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 AS $body$
 DECLARE
-    v_mode text;
-    v_detail text;
+    v_mode pg_catalog.text;
+    v_detail pg_catalog.text;
     v_is_plain boolean;
-    v_rows jsonb[];
+    v_rows pg_catalog.jsonb[];
 BEGIN
+    -- Without a pass it is '' or NULL, and so may the name be: who has none is counted.
     IF pg_catalog.current_setting('metafence.pass', true)
-       OPERATOR(pg_catalog.=) pg_catalog.current_setting('application_name') THEN
+       OPERATOR(pg_catalog.=) pg_catalog.current_setting('application_name')
+       AND pg_catalog.current_setting('application_name') OPERATOR(pg_catalog.<>) '' THEN
         RETURN NULL;
     END IF;
     BEGIN
@@ -275,7 +308,7 @@ BEGIN
             IF v_detail OPERATOR(pg_catalog.~~) 'metafence:%' THEN
                 RAISE;
             END IF;
-            PERFORM metafence.count_unreadable(SQLERRM, SQLSTATE);
+            v_mode := metafence.judge_again(v_mode, SQLERRM, SQLSTATE);
     END;
     IF v_mode IS NOT NULL THEN
         SELECT pg_catalog.array_agg(CASE WHEN v_is_plain THEN pg_catalog.to_jsonb(x.r) END) INTO v_rows
@@ -300,16 +333,11 @@ DECLARE
 BEGIN
     BEGIN
         v_mode := metafence.judge();
-        v_tag := current_setting('application_name');
-        IF v_mode IS NOT NULL THEN
-            PERFORM set_config('metafence.gate', v_mode, true), set_config('metafence.left', '20', true);
-            IF TG_OP = 'TRUNCATE' AND v_mode = 'enforce' THEN
-                PERFORM nextval('metafence.count_refused');
-            ELSIF TG_OP = 'TRUNCATE' THEN
-                PERFORM metafence.record_observed(TG_TABLE_NAME, TG_OP, 'all', v_tag);
+        IF v_mode IS NULL THEN
+            IF current_setting('metafence.gate', true) <> '' THEN
+                PERFORM set_config('metafence.gate', '', true);
             END IF;
-        ELSIF current_setting('metafence.gate', true) <> '' THEN
-            PERFORM set_config('metafence.gate', '', true);
+            RETURN NULL;
         END IF;
     EXCEPTION
         WHEN serialization_failure THEN
@@ -319,8 +347,22 @@ BEGIN
             IF v_detail LIKE 'metafence:%' THEN
                 RAISE;
             END IF;
-            -- What was read in the list stays true whatever failed after it.
-            PERFORM metafence.count_unreadable(SQLERRM, SQLSTATE);
+            v_mode := metafence.judge_again(v_mode, SQLERRM, SQLSTATE);
+    END;
+    IF v_mode IS NULL THEN
+        RETURN NULL;
+    END IF;
+    -- By no block that a failure undoes: behind a gate that is shut again it would get by.
+    PERFORM set_config('metafence.gate', v_mode, true), set_config('metafence.left', '20', true);
+    v_tag := current_setting('application_name');
+    BEGIN -- What only counts.
+        IF TG_OP = 'TRUNCATE' AND v_mode = 'enforce' THEN
+            PERFORM nextval('metafence.count_refused');
+        ELSIF TG_OP = 'TRUNCATE' THEN
+            PERFORM metafence.record_observed(TG_TABLE_NAME, TG_OP, 'all', v_tag);
+        END IF;
+    EXCEPTION WHEN OTHERS OR query_canceled THEN
+        PERFORM metafence.count_unreadable(SQLERRM, SQLSTATE);
     END;
     IF v_mode = 'enforce' AND TG_OP = 'TRUNCATE' THEN
         SELECT * INTO v_refusal FROM metafence.refusal(TG_OP, TG_TABLE_NAME, 'all', v_tag) AS r;

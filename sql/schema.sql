@@ -110,7 +110,7 @@ CREATE SEQUENCE IF NOT EXISTS metafence.count_unrecorded;   -- campaigns whose b
 CREATE SEQUENCE IF NOT EXISTS metafence.count_unlogged;     -- worker rows that the mutation log missed
 CREATE SEQUENCE IF NOT EXISTS metafence.count_takeover;     -- terms that superseded a tag under the guard
 CREATE SEQUENCE IF NOT EXISTS metafence.count_takeover_without_lock;
-CREATE SEQUENCE IF NOT EXISTS metafence.count_ended;        -- takeovers that got the lock by ending sessions
+CREATE SEQUENCE IF NOT EXISTS metafence.count_ended;        -- takeovers that ended sessions
 CREATE SEQUENCE IF NOT EXISTS metafence.count_intended;     -- deletes refused for an intent
 
 -- Ends the sessions of the old owner, and those of other superseded tags that hold the writers' lock. One that
@@ -142,6 +142,50 @@ EXCEPTION WHEN OTHERS OR query_canceled THEN
 END
 $body$;
 
+-- With the writers' lock had: a superseded session may still have rows locked, by a statement that is judged at its
+-- end, or by SELECT FOR UPDATE. It can write nothing any more, but the new leader would wait for it, and whatever it
+-- waits for. What comes to its end meanwhile waits for us, and is refused; what does not is ended.
+CREATE OR REPLACE FUNCTION metafence.end_lockers(p_old_tag text, p_until timestamptz) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    v_until timestamptz := least(clock_timestamp() + interval '250 ms', p_until);
+    v_pause double precision := 0.001;
+    v_pids integer[];
+BEGIN
+    LOOP
+        PERFORM pg_stat_clear_snapshot();
+        WITH k AS MATERIALIZED (
+            SELECT l.* FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+             WHERE d.datname = current_database())
+        SELECT array_agg(a.pid) INTO v_pids
+          FROM pg_stat_activity AS a
+         WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+           AND (a.application_name = p_old_tag
+                OR EXISTS (SELECT FROM metafence.tag AS g WHERE g.tag = a.application_name AND g.superseded))
+           AND EXISTS (SELECT FROM k JOIN pg_trigger AS t ON t.tgrelid = k.relation
+                        WHERE k.pid = a.pid AND k.locktype = 'relation' AND k.granted
+                          AND k.mode NOT IN ('AccessShareLock', 'SIReadLock') -- of who only reads
+                          AND t.tgfoid IN ('metafence.on_write'::regproc, 'metafence.guard'::regproc))
+           AND NOT EXISTS (SELECT FROM k WHERE k.pid = a.pid AND k.locktype = 'advisory' AND NOT k.granted
+                              AND k.classid = 1296453187 AND k.objid = 1);
+        EXIT WHEN v_pids IS NULL OR clock_timestamp() >= v_until;
+        BEGIN
+            PERFORM pg_sleep(v_pause);
+            v_pause := least(2 * v_pause, 0.03);
+        EXCEPTION WHEN query_canceled THEN
+            v_until := clock_timestamp();
+        END;
+    END LOOP;
+    IF v_pids IS NOT NULL THEN
+        PERFORM pg_terminate_backend(p.pid) FROM unnest(v_pids) AS p(pid);
+        PERFORM nextval('metafence.count_ended');
+    END IF;
+EXCEPTION WHEN OTHERS OR query_canceled THEN
+    RAISE LOG 'metafence: could not end what % has under way: % (SQLSTATE %)', p_old_tag, SQLERRM, SQLSTATE;
+END
+$body$;
+
 -- Waits until no guarded writer is under way, so that whatever the old owner wrote is committed, undone or
 -- refused. Writers take this lock shared; a request that waits here lets none of them by. After 300 ms it
 -- ends the sessions that are in the way and waits again; once more for those that slipped in between.
@@ -154,6 +198,9 @@ DECLARE
 BEGIN
     PERFORM nextval('metafence.count_takeover');
     IF pg_try_advisory_xact_lock(1296453187, 1) THEN
+        IF p_mode = 'enforce' THEN
+            PERFORM metafence.end_lockers(p_old_tag, p_until);
+        END IF;
         RETURN;
     END IF;
     FOREACH v_wait_ms IN ARRAY ARRAY[300, 100, 50] LOOP
@@ -167,6 +214,8 @@ BEGIN
             PERFORM pg_advisory_xact_lock(1296453187, 1);
             IF v_wait_ms < 300 THEN
                 PERFORM nextval('metafence.count_ended');
+            ELSIF p_mode = 'enforce' THEN
+                PERFORM metafence.end_lockers(p_old_tag, p_until);
             END IF;
             RETURN;
         EXCEPTION WHEN lock_not_available OR deadlock_detected OR query_canceled THEN

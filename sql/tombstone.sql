@@ -104,9 +104,7 @@ CREATE OR REPLACE FUNCTION metafence.remove_worker(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    v_property regclass;
     v_version text;
-    v_written text;
 BEGIN
     EXECUTE format('SELECT concat_ws('' '', w.xmin, w.ctid) FROM %s AS w WHERE w.worker_id = $1'
                    ' AND w.host = $2 AND w.port = $3 FOR UPDATE SKIP LOCKED', p_table::regclass)
@@ -114,15 +112,7 @@ BEGIN
     IF v_version IS NULL THEN
         RETURN 'gone or locked';
     END IF;
-    SELECT c.oid INTO v_property FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
-     WHERE c.relname = 'worker_property' AND c.relkind = 'r' AND a.attname = 'worker_id'
-       AND c.relnamespace = (SELECT w.relnamespace FROM pg_class AS w WHERE w.oid = p_table::regclass);
-    IF v_property IS NOT NULL THEN
-        -- One that is locked is being written: it is left out, and the version differs.
-        EXECUTE format('SELECT concat_ws('' '', p.xmin, p.ctid) FROM %s AS p WHERE p.worker_id = $1'
-                       ' FOR UPDATE SKIP LOCKED', v_property) INTO v_written USING p_worker_id;
-    END IF;
-    IF concat_ws(' ', v_version, v_written) <> p_row_version THEN
+    IF concat_ws(' ', v_version, metafence.property_version(p_table::regclass, p_worker_id)) <> p_row_version THEN
         RETURN 'changed';
     END IF;
     EXECUTE format('DELETE FROM %s AS w WHERE w.worker_id = $1', p_table::regclass) USING p_worker_id;

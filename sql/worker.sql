@@ -43,6 +43,26 @@ EXCEPTION WHEN OTHERS OR query_canceled THEN
 END
 $body$;
 
+-- "<xmin> <ctid>" of the row of worker_property; NULL: there is none, or it is being written. Runs as the owner of
+-- worker: a SELECT runs what he has hung on his table, be it the predicate of an index.
+CREATE OR REPLACE FUNCTION metafence.property_version(p_worker oid, p_worker_id integer) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    v_property regclass;
+    v_version text;
+BEGIN
+    SELECT c.oid INTO v_property FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
+     WHERE c.relname = 'worker_property' AND c.relkind = 'r' AND a.attname = 'worker_id'
+       AND c.relnamespace = (SELECT w.relnamespace FROM pg_class AS w WHERE w.oid = p_worker);
+    IF v_property IS NOT NULL THEN
+        EXECUTE format('SELECT concat_ws('' '', p.xmin, p.ctid) FROM %s AS p WHERE p.worker_id = $1'
+                       ' FOR UPDATE SKIP LOCKED', v_property) INTO v_version USING p_worker_id;
+    END IF;
+    RETURN v_version;
+END
+$body$;
+
 -- BEFORE each deleted row of worker, in observe and enforce. Where removals of its endpoint are announced, it
 -- has to be one of the rows that were judged: by id and version. The intents of the present term count, and in
 -- observe, where a superseded leader's late call is not refused, those of the term that it led.
@@ -51,9 +71,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock
 AS $body$
 DECLARE
     v_tag text;
-    v_property regclass;
     v_version text;
-    v_written text;
     v_intended integer;
     v_is_meant boolean;
 BEGIN
@@ -61,15 +79,8 @@ BEGIN
         IF EXISTS (SELECT FROM metafence.intent AS i) AND metafence.is_plain(TG_RELID)
            AND TG_RELID = metafence.worker_table() THEN
             v_tag := metafence.session_tag();
-            SELECT c.oid INTO v_property FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
-             WHERE c.relname = 'worker_property' AND c.relkind = 'r' AND a.attname = 'worker_id'
-               AND c.relnamespace = (SELECT w.relnamespace FROM pg_class AS w WHERE w.oid = TG_RELID);
-            IF v_property IS NOT NULL AND metafence.is_plain(v_property) THEN
-                -- One that is locked is being written: it is left out, and the version differs.
-                EXECUTE format('SELECT concat_ws('' '', p.xmin, p.ctid) FROM %s AS p WHERE p.worker_id = $1'
-                               ' FOR UPDATE SKIP LOCKED', v_property) INTO v_written USING OLD.worker_id;
-            END IF;
-            v_version := concat_ws(' ', OLD.xmin, OLD.ctid, v_written);
+            v_version := concat_ws(' ', OLD.xmin, OLD.ctid,
+                                   metafence.property_version(TG_RELID, OLD.worker_id));
             SELECT i.worker_id, i.worker_id = OLD.worker_id AND i.row_version IS NOT DISTINCT FROM v_version
               INTO v_intended, v_is_meant
               FROM metafence.intent AS i

@@ -52,11 +52,13 @@ static const char *const names[] = {
     "SEQUENCE count_unlogged",
     "SEQUENCE mutation_id_seq",
     "FUNCTION judge",
+    "FUNCTION judge_again",
     "FUNCTION pin_term",
     "FUNCTION refuse_rows",
     "FUNCTION session_tag",
     "FUNCTION is_plain",
     "FUNCTION key_of",
+    "FUNCTION property_version",
     "FUNCTION wait_shared",
     "FUNCTION count_unreadable",
     "FUNCTION record_observed",
@@ -64,6 +66,7 @@ static const char *const names[] = {
     "FUNCTION apply_tombstones",
     "FUNCTION close_term",
     "FUNCTION end_writers",
+    "FUNCTION end_lockers",
 };
 
 static void test_each_part_missing(void **state)
@@ -170,6 +173,42 @@ static void test_locked_tables(void **state)
     }
 }
 
+// A cancel strikes while the writer is judged; once, as statement_timeout does. It must not be
+// a way past the guard, and the owner must not write without the lock that a takeover waits
+// for.
+static void test_cancel_inside(void **state)
+{
+    struct scene *s = *state;
+    static const char *const writes[] = {"UPDATE hummock_sequence SET seq = 9",
+                                         "UPDATE worker SET status = 'Z'",
+                                         "TRUNCATE hummock_gc_history"};
+
+    lead(s);
+    // Above READ COMMITTED judge calls it, after it took the lock.
+    pgt_run(s->admin, "CREATE SEQUENCE struck; GRANT ALL ON SEQUENCE struck TO PUBLIC;"
+                      "CREATE OR REPLACE FUNCTION metafence.pin_term() RETURNS void LANGUAGE"
+                      " plpgsql SECURITY DEFINER AS $$BEGIN"
+                      " IF nextval('public.struck') = 1 THEN"
+                      " PERFORM pg_cancel_backend(pg_backend_pid()); PERFORM pg_sleep(60);"
+                      " END IF; END $$");
+    for (size_t i = 0; i < sizeof writes / sizeof writes[0]; i++) {
+        pgt_run(s->admin, "ALTER SEQUENCE struck RESTART");
+        pgt_run(s->a1, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+        assert_string_equal(pgt_try(s->a1, "%s", writes[i]), "MF001");
+        pgt_run(s->a1, "ROLLBACK");
+        pgt_run(s->admin, "ALTER SEQUENCE struck RESTART");
+        pgt_run(s->b1, "BEGIN ISOLATION LEVEL REPEATABLE READ; %s", writes[i]);
+        assert_string_equal(pgt_get(s->b1, "SHOW metafence.pass"), TAG_B1);
+        assert_string_equal(pgt_get(s->admin,
+                                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+                                    " AND objid = 1 AND granted AND pid = %d",
+                                    PQbackendPID(s->b1)),
+                            "1");
+        pgt_run(s->b1, "ROLLBACK");
+    }
+    assert_int_equal(counter(s, "unreadable"), 0);
+}
+
 // The right owner_id or not, the term's or the election's row missing: no tag that was never
 // superseded is refused, the one that was always is.
 static void test_doubts(void **state)
@@ -235,11 +274,9 @@ static void test_half_uninstalled(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    SCENE_TEST(test_each_part_missing),
-    SCENE_TEST(test_fresh_sessions),
-    SCENE_TEST(test_raise_inside),
-    SCENE_TEST(test_locked_tables),
-    SCENE_TEST(test_doubts),
+    SCENE_TEST(test_each_part_missing), SCENE_TEST(test_fresh_sessions),
+    SCENE_TEST(test_raise_inside),      SCENE_TEST(test_locked_tables),
+    SCENE_TEST(test_cancel_inside),     SCENE_TEST(test_doubts),
     SCENE_TEST(test_half_uninstalled),
 };
 

@@ -91,6 +91,10 @@ static void test_settings_within_a_transaction(void **state)
     pgt_run(s->b1, "BEGIN; " WRITE "; RESET ALL; " WRITE "; COMMIT");
     // Nameless after a tag: untagged, and nothing worse.
     pgt_run(s->b1, "BEGIN; " WRITE "; SET LOCAL application_name = ''; " WRITE "; COMMIT");
+    // Counted, as each without a tag: a pooler that takes names off is known by that.
+    int64_t before = counter(s, "untagged");
+    pgt_run(s->b1, "SET application_name = ''; " WRITE);
+    assert_int_equal(counter(s, "untagged"), before + 1);
     assert_int_equal(counter(s, "refused"), 2);
 }
 
@@ -193,25 +197,69 @@ static void test_prepared_statements(void **state)
     assert_string_equal(pgt_get(s->admin, "SELECT seq FROM hummock_sequence"), "3");
 }
 
-// A statement that waits for a row has nothing yet that a takeover would wait for, and is
-// judged when it has the row.
+// A statement is judged at its end. Until then it has no lock that a takeover would wait for,
+// but rows that the new leader may need: what is not soon at its end is ended, and so is who
+// only keeps rows.
 static void test_statement_in_flight(void **state)
+{
+    struct scene *s = *state;
+    static const char *const statements[] = {
+        WRITE,
+        WRITE " WHERE name = 'x' OR pg_sleep(600) IS NULL",
+        "BEGIN; SELECT FROM hummock_sequence FOR UPDATE; SELECT pg_sleep(600)",
+    };
+
+    two_terms(s);
+    pgt_run(s->b1, "INSERT INTO hummock_sequence VALUES ('y', 1)");
+    for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
+        PGconn *old = pgt_connect("meta", PGT_DATABASE, "");
+        pgt_run(old, "SET application_name = 'metafence:cccccccc:%016zx'", i);
+        take_over(s, old, "meta-c");
+        if (i == 0) // it has x, and waits for y
+            pgt_run(s->psql, "BEGIN; UPDATE hummock_sequence SET seq = 2 WHERE name = 'y'");
+        assert_int_equal(PQsendQuery(old, statements[i]), 1);
+        while (strcmp(pgt_get(s->admin,
+                              "SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND"
+                              " wait_event IN ('PgSleep', 'transactionid')",
+                              PQbackendPID(old)),
+                      "1") != 0)
+            ;
+        pgt_run(s->admin, "UPDATE election_leader SET last_heartbeat = now() - interval '6s'");
+        pgt_run(s->a3, "SET application_name = 'metafence:dddddddd:%016zx'", i);
+        assert_string_equal(pgt_campaign(s->a3, "meta-d"), "meta-d");
+        assert_int_equal(counter(s, "ended"), i + 1);
+        // The new leader waits for nobody.
+        pgt_run(s->a3, "SET statement_timeout = '60s'; " WRITE " WHERE name = 'x';"
+                       "SET statement_timeout = 0");
+        PGresult *result;
+        while ((result = PQgetResult(old)))
+            PQclear(result);
+        assert_int_equal(PQstatus(old), CONNECTION_BAD);
+        PQfinish(old);
+        if (i == 0)
+            pgt_run(s->psql, "ROLLBACK");
+    }
+    assert_int_equal(counter(s, "takeover_without_lock"), 0);
+    assert_string_equal(pgt_get(s->admin, "SELECT sum(seq) FROM hummock_sequence"), "5");
+}
+
+// Who is at its end and waits for the takeover is refused, and says why.
+static void test_statement_at_its_end(void **state)
 {
     struct scene *s = *state;
 
     two_terms(s);
-    pgt_run(s->psql, "BEGIN; " WRITE);
+    pgt_run(s->a3, "BEGIN");
+    pgt_run(s->admin, "UPDATE election_leader SET last_heartbeat = now() - interval '6s'");
+    assert_string_equal(pgt_campaign(s->a3, "meta-c"), "meta-c"); // not committed yet
     assert_int_equal(PQsendQuery(s->b1, WRITE), 1);
     await_lock_wait(s, s->b1);
-    pgt_run(s->admin, "UPDATE election_leader SET last_heartbeat = now() - interval '6s'");
-    assert_string_equal(pgt_campaign(s->a2, "meta-a"), "meta-a");
-    assert_int_equal(counter(s, "ended") + counter(s, "takeover_without_lock"), 0);
-    pgt_run(s->psql, "COMMIT");
+    pgt_run(s->a3, "COMMIT");
     PGresult *result = PQgetResult(s->b1);
     assert_string_equal(PQresultErrorField(result, PG_DIAG_SQLSTATE), "MF001");
     PQclear(result);
     assert_null(PQgetResult(s->b1));
-    assert_string_equal(pgt_get(s->admin, "SELECT seq FROM hummock_sequence"), "2");
+    assert_int_equal(counter(s, "ended") + counter(s, "takeover_without_lock"), 0);
 }
 
 // --- who can put names in our way ---
@@ -255,6 +303,80 @@ static void test_hostile_names(void **state)
     assert_int_equal(counter(s, "unreadable") + counter(s, "recovery_failed"), 0);
 }
 
+// Types and tables are looked for in pg_temp first, whatever the search_path says: a domain
+// there has a constraint, which would run with our rights wherever a function declares a bare
+// name.
+static void test_hostile_types(void **state)
+{
+    struct scene *s = *state;
+    static const char *const tags[] = {TAG_A1, TAG_B1};
+    static const char *const types[] = {"text", "jsonb", "bool",  "int4",   "int8",   "oid",
+                                        "name", "bytea", "_text", "_jsonb", "regtype"};
+
+    two_terms(s);
+    pgt_run(s->admin, "SELECT metafence.cover_recovery('hummock_version_delta');"
+                      "CREATE SEQUENCE public.spied_on;"
+                      "GRANT USAGE ON SEQUENCE public.spied_on TO PUBLIC;"
+                      "INSERT INTO metafence.dropped (fragment_id, job_id, table_ids, xid,"
+                      " dropped_at) VALUES (1, 1, '{7}', pg_current_xact_id(), now())");
+    for (size_t i = 0; i < 2; i++) {
+        PGconn *fresh = pgt_connect("meta", PGT_DATABASE, tags[i]); // nothing is compiled yet
+        pgt_run(fresh,
+                "CREATE FUNCTION pg_temp.spy(anyelement) RETURNS boolean LANGUAGE plpgsql AS $$"
+                "BEGIN IF current_user <> 'meta' THEN PERFORM nextval('public.spied_on');"
+                " END IF; RETURN true; END$$");
+        for (size_t k = 0; k < sizeof types / sizeof types[0]; k++)
+            pgt_run(fresh,
+                    "CREATE DOMAIN pg_temp.%s AS pg_catalog.%s"
+                    " CHECK (pg_temp.spy(VALUE))",
+                    types[k], types[k]);
+        const char *write = "UPDATE hummock_sequence SET seq = 5";
+        if (i == 0)
+            assert_refused(fresh, write);
+        else
+            pgt_run(
+                fresh,
+                "%s; DELETE FROM worker; INSERT INTO hummock_version_delta VALUES (1, 0, 0, 0,"
+                " false, '\\x08014a0107')",
+                write);
+        assert_string_equal(pgt_campaign(fresh, "meta-b"), "meta-b");
+        PQfinish(fresh);
+    }
+    // The delta was read.
+    assert_string_equal(pgt_get(s->admin, "SELECT count(*) FROM metafence.dropped"), "0");
+    assert_string_equal(pgt_get(s->admin, "SELECT is_called FROM public.spied_on"), "f");
+    assert_int_equal(counter(s, "unreadable") + counter(s, "recovery_failed"), 0);
+}
+
+// Whoever plans a SELECT runs what the table's owner has put into the predicate of an index.
+static void test_hostile_index(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    pgt_run(s->b1, "INSERT INTO worker VALUES (1, 'C', 'host', 1, 'S')");
+    pgt_run(s->psql,
+            "CREATE SEQUENCE spied_on; GRANT USAGE ON SEQUENCE spied_on TO PUBLIC;"
+            "CREATE FUNCTION spy(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$BEGIN"
+            " IF current_user <> 'meta' THEN PERFORM nextval('public.spied_on'); END IF;"
+            " RETURN true; END$$;"
+            "CREATE INDEX ON worker (worker_id) WHERE spy(1);"
+            "CREATE INDEX ON worker_property (worker_id) WHERE spy(1);"
+            "CREATE INDEX ON hummock_sequence (name) WHERE spy(1)");
+    assert_string_equal(pgt_get(s->admin,
+                                "SELECT metafence.intend('svc', 2, 1, 'host', 1, row_version)"
+                                " FROM metafence.workers()"),
+                        "t");
+    PGconn *fresh = pgt_connect("meta", PGT_DATABASE, TAG_B1); // nothing is planned yet
+    pgt_run(fresh, "DELETE FROM worker; " WRITE);
+    PQfinish(fresh);
+    fresh = pgt_connect("meta", PGT_DATABASE, TAG_A1);
+    assert_refused(fresh, WRITE);
+    PQfinish(fresh);
+    assert_string_equal(pgt_get(s->admin, "SELECT is_called FROM spied_on"), "f");
+    assert_int_equal(counter(s, "unreadable") + counter(s, "intended"), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     SCENE_TEST(test_pass_of_a_session),
     SCENE_TEST(test_what_ends_a_pass),
@@ -264,7 +386,10 @@ static const struct CMUnitTest tests[] = {
     SCENE_TEST(test_kinds_of_statements),
     SCENE_TEST(test_prepared_statements),
     SCENE_TEST(test_statement_in_flight),
+    SCENE_TEST(test_statement_at_its_end),
     SCENE_TEST(test_hostile_names),
+    SCENE_TEST(test_hostile_types),
+    SCENE_TEST(test_hostile_index),
 };
 
 UNIT_MAIN(tests)

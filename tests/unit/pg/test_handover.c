@@ -192,6 +192,7 @@ static const struct {
     RENAMED("FUNCTION", "move_term"),
     RENAMED("FUNCTION", "close_term"),
     RENAMED("FUNCTION", "end_writers"),
+    RENAMED("FUNCTION", "end_lockers"),
     RENAMED("FUNCTION", "wait_shared"),
     RENAMED("FUNCTION", "apply_tombstones"),
     RENAMED("FUNCTION", "note_takeover"),

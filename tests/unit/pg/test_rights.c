@@ -73,11 +73,30 @@ static void test_cast_of_an_id(void **state)
     PQfinish(next);
 }
 
+// The tables of a fresh cluster come after the installation: whoever makes them hangs on them
+// what he likes, and what our functions read is read with his rights from the beginning.
+static void test_tables_that_come_later(void **state)
+{
+    PGconn *meta = *state;
+
+    pgt_run(meta, "CREATE SEQUENCE spied_on; GRANT USAGE ON SEQUENCE spied_on TO PUBLIC;"
+                  "CREATE FUNCTION spy(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS"
+                  " $$BEGIN IF current_user <> 'meta' THEN"
+                  " PERFORM nextval('public.spied_on'); END IF; RETURN true; END$$;"
+                  "CREATE TABLE seaql_migrations (version text);"
+                  "INSERT INTO seaql_migrations VALUES ('m20230908_1');"
+                  "CREATE INDEX ON seaql_migrations (version) WHERE spy(1)");
+    assert_string_equal(pgt_get(meta, "SELECT version FROM metafence.catalog_version()"),
+                        "m20230908_1");
+    assert_string_equal(pgt_get(meta, "SELECT is_called FROM spied_on"), "f");
+}
+
 #define RIGHTS_TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
     RIGHTS_TEST(test_delete_of_a_phantom),
     RIGHTS_TEST(test_cast_of_an_id),
+    RIGHTS_TEST(test_tables_that_come_later),
 };
 
 UNIT_MAIN(tests)
