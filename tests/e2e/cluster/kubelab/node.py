@@ -5,6 +5,7 @@ import json
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from harness.process import children, signal_pid
@@ -160,13 +161,19 @@ class Node:
         wait_for(f"{self.name} has no process left", lambda: not cgroups.members(self.group), 30)
         with inside(self.namespace):
             subprocess.run(["nft", "flush", "ruleset"], check=True, capture_output=True)
-        links = network.run_ip("-n", self.layout.name(self.name), "-o", "link", "show", "type", "veth")
-        for line in links.splitlines():
-            device = line.split(":")[1].strip().partition("@")[0]
-            if device != "eth0":
-                network.run_ip("-n", self.layout.name(self.name), "link", "del", device)
+        wait_for(f"{self.name} has no pod's link left", self._drop_pod_links, 30)
         cgroups.remove(self.group)
         shutil.rmtree(self.dir / "state")
+
+    def _drop_pod_links(self) -> bool:
+        """Whether there was none. The kernel takes them away, too, when it comes to the pods' namespaces."""
+        here = ("-n", self.layout.name(self.name))
+        lines = network.run_ip(*here, "-o", "link", "show", "type", "veth").splitlines()
+        devices = {line.split(":")[1].strip().partition("@")[0] for line in lines} - {"eth0"}
+        for device in devices:
+            with suppress(LabError):
+                network.run_ip(*here, "link", "del", device)
+        return not devices
 
     # --- configuration -----------------------------------------------------------------------
 
