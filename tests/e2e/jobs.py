@@ -13,7 +13,7 @@ from typing import Any
 
 from computes import Compute, with_registry
 from harness import Cluster, Pod, boot_ns, wait_for
-from harness.logs import Event, WitnessFile
+from harness.logs import Event, LineFile, WitnessFile
 from harness.paths import metafence, metasim
 from harness.process import Process
 
@@ -133,6 +133,11 @@ class Node(Compute):
     def panics(self) -> list[Event]:
         return self.witness.events("panic")
 
+    def last_words(self) -> str:
+        """Of its log, and of its witness without what it says each second."""
+        acts = [line for line in self.witness.lines() if " heartbeat " not in line]
+        return "\n".join([*LineFile(self.dir / "log").tail(12), *acts[-25:]])
+
     def resets(self, at_ns: int) -> list[Event]:
         return since(self.witness, "actors_aborted", at_ns)
 
@@ -229,9 +234,10 @@ class Jobs:
         return list(self.ask(pod, "tables"))
 
     def wait_reclaimed(self, job: Job, timeout: float = PATIENCE) -> Pod:
-        """None of its tables is in Hummock, by the word of the present leader."""
+        """None of its tables is in Hummock, by the word of the present leader; no node has died for it."""
 
         def reclaimed() -> Pod | None:
+            self.assert_alive()
             leaders = self.cluster.leaders()
             if len(leaders) != 1:
                 return None
@@ -242,10 +248,11 @@ class Jobs:
         return wait_for(f"the tables of job {job.id} are reclaimed", reclaimed, timeout, every=0.2)
 
     def wait_works(self, job: Job, timeout: float = PATIENCE) -> None:
-        """Recovered: the job's actors run."""
+        """Recovered: the job's actors run; no node has died."""
 
         def works() -> bool:
-            return sum(node.running(job) for node in self.nodes if node.alive) > 0
+            self.assert_alive()
+            return sum(node.running(job) for node in self.nodes) > 0
 
         wait_for(f"job {job.id} runs", works, timeout, every=0.2)
 
@@ -294,6 +301,12 @@ class Jobs:
 
     def panics(self) -> list[Event]:
         return [e for node in self.nodes for e in node.panics()]
+
+    def assert_alive(self) -> None:
+        """Every compute node has the process that it began with; if not, its last words are shown."""
+        for node in self.nodes:
+            why = [e.fields["why"] for e in node.panics()]
+            assert node.alive and not why, f"{node.name} is gone: {why}\n{node.last_words()}"
 
 
 @dataclass

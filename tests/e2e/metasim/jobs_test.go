@@ -160,6 +160,40 @@ func TestDrop(t *testing.T) {
 	}
 }
 
+// A node that has not heard of a version with a new table waits for it: it does not read nothing. An Init ends the wait.
+func TestActorAwaitsItsTables(t *testing.T) {
+	t.Parallel()
+	c, l := withJobs(t, "head", 1)
+	n := c.computes[0]
+	heard := n.pauseFile("version-pushed")
+	made := l.create("mv", 1)
+	n.mustAsk(wire.MethodUpdate, number(made.Fragments[0]))
+	n.awaitEvent("table_awaited", 0)
+	if n.has("read", 0) {
+		t.Error("a read before the table is there")
+	}
+	if got := n.running()[made.Fragments[0]]; got != 1 {
+		t.Errorf("%d actors: one that waits counts", got)
+	}
+	at := clock.BootNS()
+	if code, _, said := called(t, n.id, "init"); code != 0 {
+		t.Errorf("init: exit %d %s", code, said)
+	}
+	l.awaitEvent("database_running", at)
+	n.mustAsk(wire.MethodUpdate, number(made.Fragments[0]))
+	n.awaitEvent("table_awaited", at)
+	heard()
+	n.awaitEvent("chunk_done", at)
+	for _, read := range n.since("read", 0) {
+		if read.Fields["rows"] == "0" {
+			t.Errorf("read %v", read.Fields)
+		}
+	}
+	if !n.alive() || n.has("panic", 0) {
+		t.Error("the node panics")
+	}
+}
+
 // CREATE by its steps, CANCEL, ALTER, and what a recovery makes of jobs that are not CREATED.
 func TestCreatingJobs(t *testing.T) {
 	for _, release := range []string{"v3.0", "head"} {

@@ -37,6 +37,7 @@ type actor struct {
 	aborted chan struct{}
 	ended   chan struct{}
 	cache   map[int]int // rows by partition, as loaded
+	isOpen  bool        // its tables
 	epoch   uint64      // under the worker's lock
 }
 
@@ -92,7 +93,11 @@ func (a *actor) run() {
 func (a *actor) take(m message) bool {
 	if m.row == 0 {
 		a.w.collected(a, m)
-		return !m.isStop
+		if m.isStop {
+			return false
+		}
+		a.open()
+		return true
 	}
 	switch err := a.process(m.row); {
 	case errors.Is(err, errAborted):
@@ -105,6 +110,23 @@ func (a *actor) take(m message) bool {
 	}
 	a.note("chunk_done", journal.KV("row", m.row))
 	return true
+}
+
+// open waits, behind the first barrier, until the version has the tables. Without it a node that has not found a new
+// leader yet would read nothing of a table which that leader has created.
+func (a *actor) open() {
+	if a.isOpen {
+		return
+	}
+	for _, table := range a.Tables {
+		if found, _ := a.w.store.look(table); !found {
+			a.note("table_awaited", journal.KV("table", table))
+		}
+		if !a.w.store.await(table, a.aborted) {
+			return // the loop sees it
+		}
+	}
+	a.isOpen = true
 }
 
 // process takes a chunk partition by partition, as OverWindow does: nothing in between looks for an abort.

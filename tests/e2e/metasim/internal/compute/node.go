@@ -31,7 +31,7 @@ type node struct {
 	host   wire.Host
 	metas  *metaClient
 	worker *worker
-	store  storage
+	store  *storage
 	// isShuttingDown is set before the row is deleted: that the meta does not know the id is no news then.
 	isShuttingDown atomic.Bool
 }
@@ -51,7 +51,7 @@ func Main(args []string) int {
 		return 2
 	}
 	host, _ := wire.ParseHost(o.advertise) // checked
-	n := &node{opt: o, jour: j, host: host}
+	n := &node{opt: o, jour: j, host: host, store: newStorage()}
 	n.run()
 	process.Exit(j, 0)
 	return 0
@@ -138,7 +138,7 @@ func (n *node) register() {
 		n.jour.Line("register_failed", journal.KV("msg", err.Error()))
 		process.Exit(n.jour, 1)
 	}
-	n.worker = newWorker(n.jour, n.opt, uint32(id), &n.store)
+	n.worker = newWorker(n.jour, n.opt, uint32(id), n.store)
 	n.jour.Line("registered", journal.KV("worker", id), journal.KV("leader", n.metas.leaderAddress()))
 }
 
