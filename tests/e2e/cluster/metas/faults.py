@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scenarios do to an election."""
 
+from typing import Any
+
+import psycopg
 from harness.waiting import boot_ns, wait_for
 from kubelab import CONTROL_PLANE, POSTGRES_PORT, Block
 
@@ -45,19 +48,27 @@ CAMPAIGNS = """SELECT host(client_addr), pid FROM pg_stat_activity
    AND query LIKE 'INSERT INTO election_leader%'"""
 
 
+FRESH = "SELECT true FROM election_leader WHERE last_heartbeat > now() - make_interval(secs => %s)"
+
+
 def supersede(metas: Deployment, old: Meta) -> Meta:
     """Makes the leader a zombie: its lease runs out while its campaign waits in Postgres, and that statement
     fails. Another leads then, and the old leader does not know it and acts on. The new leader."""
     since = boot_ns()
     for _ in range(20):
         expire_and_cancel(metas, old)
-        owner = wait_for("somebody has the row", metas.database.owner, 5)
-        if owner != old.id:  # else its next campaign was the first
+        # Until then the row is as it was left, with the old leader's id.
+        wait_for("somebody has the row", lambda: metas.database.sql(FRESH, metas.ttl / 2), 5)
+        if metas.database.owner() != old.id:  # else its next campaign was the first
             break
     else:
         raise AssertionError(f"{old} took its lease again, each time")
     assert old.events("err", since), f"{old}'s campaign did not fail"
     return metas.wait_new_leader(old, 20)
+
+
+def waiting_pids(judge: psycopg.Connection[Any]) -> set[int]:
+    return {pid for _, pid in judge.execute(CAMPAIGNS).fetchall()}
 
 
 def expire_and_cancel(metas: Deployment, old: Meta) -> None:
@@ -75,6 +86,8 @@ def expire_and_cancel(metas: Deployment, old: Meta) -> None:
             "UPDATE election_leader SET last_heartbeat = now() - make_interval(secs => %s)", [2 * metas.ttl]
         )
         judge.execute("SELECT pg_cancel_backend(%s)", [pids[old.ip]])
+        # Else the lock may be its before it hears of the cancel, which then meets a trigger that bears it.
+        wait_for("its campaign has failed", lambda: pids[old.ip] not in waiting_pids(judge), 10)
 
 
 def supersede_by_link(metas: Deployment, old: Meta) -> Meta:
