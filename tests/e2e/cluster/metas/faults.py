@@ -67,8 +67,9 @@ def supersede(metas: Deployment, old: Meta) -> Meta:
     return metas.wait_new_leader(old, 20)
 
 
-def waiting_pids(judge: psycopg.Connection[Any]) -> set[int]:
-    return {pid for _, pid in judge.execute(CAMPAIGNS).fetchall()}
+def waiting_campaigns(judge: psycopg.Connection[Any]) -> dict[str, int]:
+    """The sessions whose campaign waits for a lock, by their address."""
+    return dict(judge.execute(CAMPAIGNS).fetchall())
 
 
 def expire_and_cancel(metas: Deployment, old: Meta) -> None:
@@ -78,7 +79,7 @@ def expire_and_cancel(metas: Deployment, old: Meta) -> None:
         session.execute("LOCK TABLE election_leader IN EXCLUSIVE MODE")  # who only reads goes on
 
         def waiting() -> dict[str, int] | None:
-            found = dict(judge.execute(CAMPAIGNS).fetchall())
+            found = waiting_campaigns(judge)
             return found if {m.ip for m in metas.metas} <= found.keys() else None
 
         pids = wait_for("all campaigns wait for the lock", waiting, 10)
@@ -87,7 +88,7 @@ def expire_and_cancel(metas: Deployment, old: Meta) -> None:
         )
         judge.execute("SELECT pg_cancel_backend(%s)", [pids[old.ip]])
         # Else the lock may be its before it hears of the cancel, which then meets a trigger that bears it.
-        wait_for("its campaign has failed", lambda: pids[old.ip] not in waiting_pids(judge), 10)
+        wait_for("its campaign has failed", lambda: pids[old.ip] not in waiting_campaigns(judge).values(), 10)
 
 
 def supersede_by_link(metas: Deployment, old: Meta) -> Meta:
