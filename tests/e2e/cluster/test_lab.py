@@ -143,13 +143,11 @@ def test_one_pod_is_blocked_from_one_port(cluster: Cluster, namespace: str, how:
 
 def test_nothing_leads_out_of_the_machine(cluster: Cluster, namespace: str) -> None:
     serve_pods(cluster, namespace, ["n1", "n2", "n3"])
-    places = {part: cluster.layout.namespace(part) for part in ("cp", "n1", "n2", "n3")}
+    for part in ("cp", "n1", "n2", "n3"):
+        assert is_shut_in(part, cluster.layout.namespace(part))
     for node in cluster.nodes:
         pods = list(node.path("/run/netns").glob("cni-*"))
-        assert pods, f"{node.name} has a pod"
-        places |= {f"pod on {node.name}": path for path in pods}
-    asked = [place for place, path in places.items() if is_shut_in(place, path)]
-    assert len(asked) >= 7, asked
+        assert any([is_shut_in(f"a pod on {node.name}", pod) for pod in pods]), f"{node.name} has a pod"
 
 
 def is_shut_in(place: str, path: Path) -> bool:
