@@ -226,8 +226,8 @@ func TestB6OldConnectionsDead(t *testing.T) {
 			c := newCluster(t, setup{acquire: acquire})
 			old := c.start()
 			at := cutBetweenCampaigns(old, "old-dead")
-			c.awaitOther(old, ttl+2*time.Second)
-			c.await(acquire+ttl+2*time.Second, "the old leader writes again, link untouched", func() bool {
+			c.awaitOther(old, ttl+patience)
+			c.await(acquire+ttl+patience, "the old leader writes again, link untouched", func() bool {
 				return old.writesOK(at+int64(ttl)) > 10
 			})
 			old.mustBeZombie()
@@ -296,7 +296,7 @@ func TestB12FullPool(t *testing.T) {
 			if _, err := tx.Exec(t.Context(), `LOCK TABLE witness_tick, metasim_data IN SHARE MODE`); err != nil {
 				t.Fatal(err)
 			}
-			c.await(ttl+3*time.Second, "another id in the row", func() bool {
+			c.await(ttl+patience, "another id in the row", func() bool {
 				h := c.holder()
 				return h != nil && h != old
 			})
@@ -342,7 +342,7 @@ func TestB14ZombieWinsAgain(t *testing.T) {
 	zombie.mustBeZombie()
 	killed := clock.BootNS()
 	next.signal(syscall.SIGKILL)
-	c.await(ttl+2*time.Second, "the row is the zombie's again", func() bool { return c.holder() == zombie })
+	c.await(ttl+patience, "the row is the zombie's again", func() bool { return c.holder() == zombie })
 	zombie.awaitEvent("elected", killed)
 	if n := len(zombie.since("leader_up", 0)); n != 1 {
 		t.Errorf("leader services came up %d times, want once: a zombie never starts them anew", n)

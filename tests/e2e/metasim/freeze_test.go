@@ -55,7 +55,7 @@ func TestF2FrozenInsideTheLease(t *testing.T) {
 		if c.holder() != l {
 			t.Error("the row stays until it expires")
 		}
-		c.awaitOther(l, ttl+2*time.Second)
+		c.awaitOther(l, ttl+patience)
 	})
 	t.Run("campaign", func(t *testing.T) {
 		t.Parallel()

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"metasim/internal/clock"
 )
@@ -81,7 +80,7 @@ func TestK1TagsOfWinners(t *testing.T) {
 	for _, end := range ends {
 		end()
 		old.awaitExit(patience)
-		next := c.awaitOther(old, ttl+2*time.Second)
+		next := c.awaitOther(old, ttl+patience)
 		old.start()
 		old.awaitEvent("row", old.startedNS)
 		old = next

@@ -54,7 +54,7 @@ func TestH2ErrBeyondTheLease(t *testing.T) {
 	old := c.start()
 	at := clock.BootNS()
 	trigger(c, "BEFORE UPDATE", `IF tag = 'n0' THEN RAISE EXCEPTION 'test fault'; END IF;`)
-	c.awaitOther(old, ttl+2*time.Second)
+	c.awaitOther(old, ttl+patience)
 	dropTrigger(c)
 	if n := len(old.since("err", at)); n < 50 {
 		t.Errorf("%d Err, want a hot loop", n)
@@ -98,7 +98,7 @@ func TestL1LockInTheTrigger(t *testing.T) {
 	waiting := func() int {
 		return c.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	}
-	c.await(ttl+2*time.Second, "the winner on the advisory lock, the other on the row", func() bool { return waiting() == 2 })
+	c.await(ttl+patience, "the winner on the advisory lock, the other on the row", func() bool { return waiting() == 2 })
 	lasts(2 * time.Second)
 	if h := c.holder(); h != old {
 		t.Error("nobody can win while the lock is held")
@@ -120,7 +120,7 @@ func TestL2BackdatedLease(t *testing.T) {
 	trigger(c, "AFTER INSERT OR UPDATE", lockOnChange)
 	release := holdAdvisory(c)
 	old.signal(syscall.SIGKILL)
-	c.await(ttl+2*time.Second, "a waiting winner", func() bool {
+	c.await(ttl+patience, "a waiting winner", func() bool {
 		return c.count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`) > 0
 	})
 	lasts(ttl + time.Second)
@@ -151,7 +151,7 @@ func TestL3GlobalLockTimeout(t *testing.T) {
 	release := holdAdvisory(c)
 	at := clock.BootNS()
 	old.signal(syscall.SIGKILL)
-	c.await(ttl+5*time.Second, "Err of a waiter", func() bool {
+	c.await(ttl+patience, "Err of a waiter", func() bool {
 		for _, n := range c.nodes[1:] {
 			for _, e := range n.since("err", at) {
 				if strings.Contains(e.Fields["msg"], "55P03") {
