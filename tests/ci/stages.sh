@@ -493,7 +493,7 @@ stage_metasim()
     return "$status"
 }
 
-# The scenarios wait nearly all the time: three to a core.
+# The scenarios wait nearly all the time: four to a core.
 stage_e2e()
 {
     local options=() status=0 log=$RESULTS/e2e.xml
@@ -504,7 +504,7 @@ stage_e2e()
     [ -n "$FILTER" ] && options+=(-k "$FILTER")
     rm -f "$log"
     METAFENCE_CACHE=$CACHE METAFENCE_BIN_DIR=$PWD/build/gcc METASIM=$PWD/build/metasim \
-        "$(venv_python)" -m pytest tests/e2e -q -n $((3 * JOBS)) --junitxml="$log" "${options[@]}" ||
+        "$(venv_python)" -m pytest tests/e2e -q -n $((4 * JOBS)) --junitxml="$log" "${options[@]}" ||
         status=$?
     tests/ci/count junit "$log" > "$COUNTS"
     [ "$status" -ne 5 ] || [ -z "$FILTER" ] || return 0 # 5: no test has that name
