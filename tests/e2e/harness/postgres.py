@@ -25,6 +25,7 @@ unix_socket_directories = ''
 fsync = off
 full_page_writes = off
 shared_buffers = 16MB
+dynamic_shared_memory_type = mmap  # in the data directory: nothing stays in /dev/shm after a kill -9
 max_connections = 200
 wal_level = replica
 log_connections = off

@@ -73,7 +73,7 @@ func startPostgres() (*postgres, error) {
 		return nil, err
 	}
 	conf := fmt.Sprintf("port=%d\nlisten_addresses='127.0.0.1'\nunix_socket_directories='%s'\nfsync=off\n"+
-		"max_connections=800\nshared_buffers=64MB\n", pg.port, dir)
+		"max_connections=800\nshared_buffers=64MB\ndynamic_shared_memory_type=mmap\n", pg.port, dir)
 	f, err := os.OpenFile(filepath.Join(data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ SETTINGS: Mapping[str, str] = {
     "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "16MB",
+    "dynamic_shared_memory_type": "mmap",  # in its own folder, which goes with it
     "max_connections": "200",
     "password_encryption": "scram-sha-256",
     "log_line_prefix": "%m [%p] %d %a ",

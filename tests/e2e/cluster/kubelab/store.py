@@ -26,6 +26,7 @@ SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "16MB",
+    "dynamic_shared_memory_type": "mmap",  # in its own folder, which goes with it
     "max_connections": "200",
     "log_line_prefix": "%m [%p] %d %a ",
 }
