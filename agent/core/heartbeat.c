@@ -3,13 +3,12 @@
 // of our row is a bound of its own: nobody else can win before its deadline. So
 // - a heartbeat seen to advance replaces the deadline, also by an earlier one;
 // - one that did not advance never extends it (a database clock that went back would fake
-// that), but an
-//   earlier bound counts (one that went forward lets others win earlier). A slow answer costs
-//   its own latency the same way: at most connect + query, which core_config_check leaves room
-//   for;
+//   that), but an earlier bound counts (one that went forward lets others win earlier). A slow
+//   answer costs its own latency the same way: at most connect + query, which
+//   core_config_check leaves room for;
 // - the first look has nothing to compare with and is believed, unless the proof is void: an
-// agent that was
-//   restarted just before the old deadline must not kill the leader that it finds healthy.
+//   agent that was restarted just before the old deadline must not kill the leader that it
+//   finds healthy.
 #include "agent/core/core.h"
 
 void proof_void(struct core_memory *memory, struct instant at)
