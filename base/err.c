@@ -36,17 +36,3 @@ int err_wrap(struct err *err, const char *fmt, ...)
     (void)snprintf(err->msg + used, sizeof(err->msg) - used, ": %s", inner);
     return -1;
 }
-
-const char *err_kind_name(enum err_kind kind)
-{
-    switch (kind) {
-    case ERR_NONE: return "none";
-    case ERR_TRANSIENT: return "transient";
-    case ERR_CONFLICT: return "conflict";
-    case ERR_DENIED: return "denied";
-    case ERR_UNKNOWN_OUTCOME: return "unknown-outcome";
-    case ERR_INVALID: return "invalid";
-    case ERR_BUG: return "bug";
-    }
-    return "invalid-kind"; // a number that came from a cast
-}

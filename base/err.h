@@ -30,5 +30,3 @@ int err_set(struct err *err, enum err_kind kind, int code, const char *fmt, ...)
 // Puts "context: " in front of the message, keeps kind and code, returns -1. A message that
 // gets too long loses its end, never its context.
 int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-const char *err_kind_name(enum err_kind kind);

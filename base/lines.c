@@ -328,11 +328,6 @@ void lines_finish(struct lines_conn *conn)
     conn_watch(conn);
 }
 
-pid_t lines_peer_pid(const struct lines_conn *conn)
-{
-    return conn->peer.pid;
-}
-
 uid_t lines_peer_uid(const struct lines_conn *conn)
 {
     return conn->peer.uid;

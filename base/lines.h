@@ -48,6 +48,5 @@ void lines_server_free(struct lines_server *server);
 void lines_send(struct lines_conn *conn, const void *data, size_t len);
 // Closes after what is queued was sent; no more lines are delivered.
 void lines_finish(struct lines_conn *conn);
-// The peer's process, user as the kernel says.
-pid_t lines_peer_pid(const struct lines_conn *conn);
+// The peer's user, as the kernel says.
 uid_t lines_peer_uid(const struct lines_conn *conn);

@@ -59,7 +59,7 @@ static inline struct kv kv_instant(const char *key, struct instant t)
     return kv_int(key, t.ns);
 }
 
-// err=... with the message only; the kind is worth a kv_str(err_kind_name) where it matters.
+// err=... with the message only.
 static inline struct kv kv_err(const struct err *err)
 {
     return kv_str("err", err->msg);

@@ -11,12 +11,10 @@ static const struct {
     const char *group;
     const char *resource;
     const char *kind;
-    const char *list_kind;
 } kinds[] = {
-    [K8S_SET_STATEFULSET] = {"apps/v1", "statefulsets", "StatefulSet", "StatefulSetList"},
-    [K8S_SET_KRUISE_STATEFULSET] = {"apps.kruise.io/v1beta1", "statefulsets", "StatefulSet",
-                                    "StatefulSetList"},
-    [K8S_SET_CLONESET] = {"apps.kruise.io/v1alpha1", "clonesets", "CloneSet", "CloneSetList"},
+    [K8S_SET_STATEFULSET] = {"apps/v1", "statefulsets", "StatefulSet"},
+    [K8S_SET_KRUISE_STATEFULSET] = {"apps.kruise.io/v1beta1", "statefulsets", "StatefulSet"},
+    [K8S_SET_CLONESET] = {"apps.kruise.io/v1alpha1", "clonesets", "CloneSet"},
 };
 
 static int take_number(const cJSON *object, const char *path, int32_t *ret, struct err *err)
@@ -131,9 +129,4 @@ const char *k8s_set_group(enum k8s_set_kind kind)
 const char *k8s_set_resource(enum k8s_set_kind kind)
 {
     return kinds[kind].resource;
-}
-
-const char *k8s_set_list_kind(enum k8s_set_kind kind)
-{
-    return kinds[kind].list_kind;
 }

@@ -29,8 +29,6 @@ struct k8s_set {
 must_check int k8s_set_parse(const struct cJSON *object, enum k8s_set_kind kind,
                              struct k8s_set *ret, struct err *err);
 
-// "apps/v1", "statefulsets", "StatefulSetList": for k8s_put_collection_path and struct
-// k8s_list_call.
+// "apps/v1", "statefulsets".
 const char *k8s_set_group(enum k8s_set_kind kind);
 const char *k8s_set_resource(enum k8s_set_kind kind);
-const char *k8s_set_list_kind(enum k8s_set_kind kind);

@@ -17,7 +17,8 @@ struct turn {
     bool usable;   // facts.election can be believed: answered, not older than one already taken
     bool fresh;    // … and it is new in this turn
     bool good;     // … and its row is whole
-    bool evidence; // … and it was sent after our incarnation was seen to be engaged
+    bool timely;   // usable, and it was sent after our incarnation was seen to be engaged
+    bool evidence; // … and its row is whole
     bool by_us;    // good, our id, and nothing says that another incarnation wrote it
     bool paused;
     enum row_state row; // of a usable read; contradictions are ROW_BROKEN

@@ -3,13 +3,12 @@
 // of our row is a bound of its own: nobody else can win before its deadline. So
 // - a heartbeat seen to advance replaces the deadline, also by an earlier one;
 // - one that did not advance never extends it (a database clock that went back would fake
-// that), but an
-//   earlier bound counts (one that went forward lets others win earlier). A slow answer costs
-//   its own latency the same way: at most connect + query, which core_config_check leaves room
-//   for;
+//   that), but an earlier bound counts (one that went forward lets others win earlier). A slow
+//   answer costs its own latency the same way, for which core_config_check leaves room; one
+//   that was held up for longer, with its process or its node, shortens nothing;
 // - the first look has nothing to compare with and is believed, unless the proof is void: an
-// agent that was
-//   restarted just before the old deadline must not kill the leader that it finds healthy.
+//   agent that was restarted just before the old deadline must not kill the leader that it
+//   finds healthy.
 #include "agent/core/core.h"
 
 void proof_void(struct core_memory *memory, struct instant at)
@@ -71,12 +70,24 @@ static bool take_heartbeat(struct turn *turn)
     return advanced || (first && !memory->proof_void);
 }
 
+// No read is waited for so long. Its row may be of any moment since it was sent: counted from
+// there, as it must be, it would cost a lease that is proven as much as its node was suspended.
+static bool was_held_up(const struct turn *turn)
+{
+    const struct election_fact *election = &turn->facts->election;
+
+    return instant_since(election->received_at, election->sent_at) >
+           turn->config->connect_timeout_ns + 2 * turn->config->query_timeout_ns;
+}
+
 static void take_deadline(struct turn *turn, bool proves)
 {
     const struct election_fact *election = &turn->facts->election;
     struct core_memory *memory = turn->memory;
     struct instant bound = lease_deadline(turn->config, election->sent_at, election->age_ns);
 
+    if (memory->deadline.ns != 0 && was_held_up(turn))
+        bound = instant_max(bound, memory->deadline);
     if (turn->by_us && proves) {
         memory->deadline = bound;
         memory->proof_void = false;

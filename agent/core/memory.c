@@ -192,8 +192,9 @@ static void view_evidence(struct turn *turn)
 {
     const struct election_fact *election = &turn->facts->election;
 
-    turn->evidence = turn->good && turn->memory->engaged &&
-                     instant_reached(election->sent_at, turn->memory->engaged_at);
+    turn->timely = turn->usable && turn->memory->engaged &&
+                   instant_reached(election->sent_at, turn->memory->engaged_at);
+    turn->evidence = turn->timely && turn->good;
     turn->by_us = turn->good && turn->row == ROW_OURS &&
                   !fact_is_foreign_tag(turn, election->heartbeat_tag) && !is_inherited(turn);
 }

@@ -17,12 +17,14 @@ static bool differs(uint64_t ours, uint64_t seen)
     return ours != 0 && seen != 0 && ours != seen;
 }
 
+// The identity and the term are not the row's: they are as true beside a broken one. After a
+// failover that lost seconds nobody would end the lost term's leader before the row is whole.
 bool rule_database_replaced_holds(const struct turn *turn)
 {
     const struct election_fact *election = &turn->facts->election;
     const struct core_memory *memory = turn->memory;
 
-    if (!is_acting(turn) || !turn->evidence)
+    if (!is_acting(turn) || !turn->timely)
         return false;
     return differs(memory->system_id, election->system_id) ||
            differs(memory->timeline, election->timeline) ||

@@ -16,7 +16,6 @@ static void on_event(const struct k8s_result *result, void *arg)
 {
     struct kube *kube = arg;
 
-    kube->event_request = NULL;
     if (result->outcome != K8S_CONFLICT) // it had arrived
         kube_log_edge(&kube->event_edge, "event", result);
     kube_queue_done(&kube->queue, result->outcome, result->retry_after_ns, clock_now());
@@ -39,7 +38,7 @@ struct instant kube_events_step(struct kube *kube, struct instant now)
             .wall_us = queued->wall_us,
         };
 
-        kube->event_request = k8s_create_event(kube->k8s, &event, on_event, kube);
+        (void)k8s_create_event(kube->k8s, &event, on_event, kube);
     }
     return kube_queue_wake(&kube->queue);
 }

@@ -104,7 +104,6 @@ struct kube {
 
     bool says_events;
     struct kube_queue queue;
-    struct k8s_request *event_request;
     struct kube_edge event_edge;
     struct kube_said said;
 

@@ -6,18 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *pg_fault_kind_name(enum pg_fault_kind kind)
-{
-    switch (kind) {
-    case PG_OK: return "ok";
-    case PG_SILENT: return "silent";
-    case PG_REFUSAL: return "refusal";
-    case PG_MISSING: return "missing";
-    case PG_FAILED: return "failed";
-    }
-    return "invalid";
-}
-
 enum pg_fault_kind pg_fault_kind_of(const char *sqlstate)
 {
     static const struct {

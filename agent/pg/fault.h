@@ -22,8 +22,6 @@ struct pg_fault {
     struct err err;
 };
 
-const char *pg_fault_kind_name(enum pg_fault_kind kind);
-
 // Kind by SQLSTATE; NULL or "" is PG_SILENT.
 enum pg_fault_kind pg_fault_kind_of(const char *sqlstate);
 

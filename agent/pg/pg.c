@@ -31,7 +31,7 @@ struct pg {
     struct instant connect_after;
     unsigned attempts; // of connecting, picks among addresses
     bool wants_renewal;
-    struct pg_fault last_fault;
+    struct pg_fault last_fault; // why there is no session; PG_OK: there is, or none was tried
     struct pg_stats stats;
 };
 
@@ -254,7 +254,6 @@ static void end_overdue(struct pg *pg, struct request *request, struct instant s
     } else {
         pg_fault_silent(&fault, ERR_TRANSIENT, "no session with Postgres in time");
     }
-    pg->stats.timeouts++;
     request_end_fault(request, &fault, sent_at);
 }
 
@@ -488,9 +487,4 @@ bool pg_is_pooled(const struct pg *pg)
 const struct pg_stats *pg_stats(const struct pg *pg)
 {
     return &pg->stats;
-}
-
-const struct pg_fault *pg_last_fault(const struct pg *pg)
-{
-    return &pg->last_fault;
 }

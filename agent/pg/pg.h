@@ -49,7 +49,6 @@ struct pg_stats {
     uint64_t connect_failures;
     uint64_t hedges; // reads sent a second time
     uint64_t hedge_wins;
-    uint64_t timeouts; // requests that ended without an answer
 };
 
 // Starts connecting from the loop. `net` is copied, `ops` and `arg` are borrowed and outlive
@@ -74,5 +73,3 @@ bool pg_is_tls(const struct pg *pg);
 bool pg_is_listening(const struct pg *pg);
 bool pg_is_pooled(const struct pg *pg); // as pg_conn_is_pooled
 const struct pg_stats *pg_stats(const struct pg *pg);
-// Why there is no session; kind PG_OK while there is one or nothing was tried.
-const struct pg_fault *pg_last_fault(const struct pg *pg);

@@ -260,15 +260,6 @@ void calls_cancel_init(struct reclaim *reclaim, size_t node)
     finish(call, ORDER_CALL_UNKNOWN);
 }
 
-void calls_cancel_all(struct reclaim *reclaim)
-{
-    for (size_t i = 0; i < reclaim->node_count; i++) {
-        calls_cancel_init(reclaim, i);
-        if (is_open(&reclaim->nodes[i]->stats))
-            finish(&reclaim->nodes[i]->stats, ORDER_CALL_UNKNOWN);
-    }
-}
-
 // --- the list's life ---
 
 static void free_node(struct reclaim_node *node)

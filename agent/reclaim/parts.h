@@ -155,7 +155,6 @@ void calls_end_rows(struct reclaim *reclaim, bool may_forget);
 void calls_init(struct reclaim *reclaim, size_t node, const struct order_node_plan *plan);
 void calls_stats(struct reclaim *reclaim, size_t node, const struct order_node_plan *plan);
 void calls_cancel_init(struct reclaim *reclaim, size_t node);
-void calls_cancel_all(struct reclaim *reclaim); // statistics too
 void calls_free(struct reclaim *reclaim);
 
 // --- pods.c ---

@@ -98,7 +98,6 @@ struct workers_pass {
     struct reconcile_memory memory;
     void *block; // of memory
     struct reconcile_plan plan;
-    size_t judgment_room;
     // The verdict goes through a large table in steps, each in a turn of its own; changes of
     // pods wait meanwhile.
     bool is_judging;

@@ -11,7 +11,6 @@ import shlex
 import shutil
 import signal
 import sys
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -20,54 +19,9 @@ from harness.lab import clean_after_crashes, root_dir
 from harness.paths import Missing, metafence, metafence_run, metasim, postgres_bin
 from harness.process import signal_pid
 from scenario import cut_link
+from telling import WATCH, Run, Screen, intro, timeline, writers
 
 TTL = 5
-WATCH = 2.0  # seconds for which the writers are counted after the link heals
-COLOR = {"red": 31, "green": 32, "yellow": 33, "bold": 1, "dim": 2}
-
-
-class Screen:
-    """Plain lines; on a terminal colors and one line that counts while one looks at it."""
-
-    def __init__(self) -> None:
-        self.live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        self.color = self.live and "NO_COLOR" not in os.environ
-
-    def paint(self, text: str, *styles: str) -> str:
-        codes = ";".join(str(COLOR[s]) for s in styles)
-        return f"\033[{codes}m{text}\033[0m" if self.color and codes else text
-
-    def say(self, text: str = "", *styles: str) -> None:
-        print(self.paint(text, *styles), flush=True)
-
-    def at(self, seconds: float, text: str, *styles: str) -> None:
-        self.say(f"  {seconds:5.1f} s  {self.paint(text, *styles)}")
-
-    def update(self, text: str) -> None:
-        """A line that is written over by the next one; only shown on a terminal."""
-        if self.live:
-            print(f"\r\033[K{text}", end="", flush=True)
-
-    def settle(self, text: str) -> None:
-        """The last state of the line that was updated."""
-        print(f"{chr(13)}\033[K{text}" if self.live else text, flush=True)
-
-
-@dataclass
-class Run:
-    """What happened in one run, in ns since the boot; None: it never did."""
-
-    cut: int = 0
-    earliest: int = 0  # last renewal of the old leader + ttl: from then on another may win
-    dead: int | None = None
-    takeover: int = 0
-    healed: int = 0
-    follows: int | None = None
-    old_writes: int = 0
-    new_writes: int = 0
-
-    def since_cut_ms(self, moment: int | None) -> str:
-        return "never" if moment is None else f"{(moment - self.cut) / 1e6:.0f}"
 
 
 class Act:
@@ -79,9 +33,6 @@ class Act:
         self.healed_at: datetime | None = None  # by the database's clock
         self.run = Run()
 
-    def clock(self, moment: int) -> float:
-        return (moment - self.run.cut) / 1e9
-
     def cut(self) -> None:
         self.run.cut = cut_link(self.old, "stall").began_ns
         renewals = self.old.witness.events("renew", self.old_pid)
@@ -92,7 +43,7 @@ class Act:
         """Waits with a running clock."""
 
         def check():  # type: ignore[no-untyped-def]
-            self.screen.update(self.screen.paint(f"  {self.clock(boot_ns()):5.1f} s  …", "dim"))
+            self.screen.update(self.screen.paint(f"  {self.run.clock(boot_ns()):5.1f} s  …", "dim"))
             return probe()
 
         found = wait_for(what, check, timeout)
@@ -125,17 +76,12 @@ class Act:
             by_pid = dict(rows.fetchall())
             run.old_writes = by_pid.get(self.old_pid, 0)
             run.new_writes = by_pid.get(new.meta_pid, 0)
-            self.screen.update(line())
-
-        def line() -> str:
-            color = "red" if run.old_writes else "green"
-            old = self.screen.paint(f"{self.old.name} (old leader) {run.old_writes:3d}", color, "bold")
-            return f"           committed since then:   {old}    {new.name} (new leader) {run.new_writes:3d}"
+            self.screen.update(writers(self.screen, run, self.old.name, new.name))
 
         with session:
             hold(WATCH, count)
             count()
-        self.screen.settle(line())
+        self.screen.settle(writers(self.screen, run, self.old.name, new.name))
 
 
 def without(screen: Screen, lab: Lab) -> Run:
@@ -145,14 +91,14 @@ def without(screen: Screen, lab: Lab) -> Run:
     old, run = act.old, act.run
     act.cut()
     new = act.takeover()
-    screen.at(act.clock(run.takeover), f"The lease ran out. {new.name} took the row and leads.")
+    screen.at(run.clock(run.takeover), f"The lease ran out. {new.name} took the row and leads.")
     # The old leader's campaign fails when its wait for a connection ends, a lease after the cut.
     act.wait("the old leader's error", lambda: old.witness.events("err", act.old_pid), TTL)
     act.heal()
-    screen.at(act.clock(run.healed), f"The link heals. {old.name} never stopped acting as leader:")
+    screen.at(run.clock(run.healed), f"The link heals. {old.name} never stopped acting as leader:")
     act.count_writers(new)
     screen.at(
-        act.clock(boot_ns()),
+        run.clock(boot_ns()),
         f"Two leaders write to one metadata. {old.name} won't stop by itself: not in minutes, not in days.",
         "red",
     )
@@ -168,38 +114,21 @@ def guarded(screen: Screen, cluster: Cluster, old: Pod) -> Run:
     run.dead = act.wait(f"{old.name} is dead", lambda: old.shim_status()["last_death"]["dead_ns"], TTL + 1)
     early = (run.earliest - run.dead) / 1e6
     screen.at(
-        act.clock(run.dead),
+        run.clock(run.dead),
         f"{old.name} is dead: it could not prove its lease. {early:.0f} ms before another can win.",
         "green",
     )
     new = act.takeover()
-    screen.at(act.clock(run.takeover), f"The lease ran out. {new.name} took the row and leads.")
+    screen.at(run.clock(run.takeover), f"The lease ran out. {new.name} took the row and leads.")
     act.heal()
-    screen.at(act.clock(run.healed), "The link heals.")
+    screen.at(run.clock(run.healed), "The link heals.")
     act.wait(f"{old.name} follows", lambda: old.is_follower, 2 * TTL)
     ready = old.witness.events("ready", old.meta_pid)
     run.follows = ready[-1].boot_ns
-    screen.at(act.clock(run.follows), f"{old.name} is back as a follower, by itself.", "green")
+    screen.at(run.clock(run.follows), f"{old.name} is back as a follower, by itself.", "green")
     act.count_writers(new)
     screen.say()
     return run
-
-
-def timeline(screen: Screen, one: Run, two: Run) -> None:
-    screen.say("Timeline in milliseconds since the cut", "bold")
-    rows = [
-        ("link cut", "0", "0"),
-        ("old leader dead", one.since_cut_ms(one.dead), two.since_cut_ms(two.dead)),
-        ("earliest takeover possible", one.since_cut_ms(one.earliest), two.since_cut_ms(two.earliest)),
-        ("new leader elected", one.since_cut_ms(one.takeover), two.since_cut_ms(two.takeover)),
-        ("link heals", one.since_cut_ms(one.healed), two.since_cut_ms(two.healed)),
-        ("old leader a follower again", one.since_cut_ms(one.follows), two.since_cut_ms(two.follows)),
-        ("old leader's writes after healing", str(one.old_writes), str(two.old_writes)),
-    ]
-    screen.say(f"  {'':36}{'without':>10}{'with':>10}", "dim")
-    for what, left, right in rows:
-        screen.say(f"  {what:36}{left:>10}{right:>10}")
-    screen.say()
 
 
 def keep(screen: Screen, lab: Lab, cluster: Cluster) -> None:
@@ -250,23 +179,17 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-INTRO = f"""\
-Three metas share one Postgres. The row in election_leader says who leads; its owner renews it every
-second, and after {TTL} s without renewal another may take it (RisingWave's default is 30 s).
-"""
-
-
 def play(screen: Screen, keep_it: bool) -> None:
     began = boot_ns()
     lab = Lab("demo")
     second = Lab("demo", keep=keep_it)
     try:
-        screen.say(INTRO)
+        screen.say(intro(TTL))
         one = without(screen, lab)
         lab.close()
         cluster = Cluster(second, ttl=TTL, guarded=True)
         two = guarded(screen, cluster, cluster.start())
-        timeline(screen, one, two)
+        timeline(screen, one, two, "milliseconds")
         screen.say(f"took {(boot_ns() - began) / 1e9:.0f} s", "dim")
         if keep_it:
             keep(screen, second, cluster)

@@ -10,10 +10,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-from demo import Screen
 from harness.paths import Missing
 from harness.waiting import boot_ns, hold, wait_for
 from kubelab import CONTROL_PLANE, POSTGRES_PORT, Cluster, Database, LabError
@@ -21,34 +19,10 @@ from kubelab.fixtures import make_namespace
 from kubelab.layout import claim
 from metas import Change, Deployment, Meta, OperatorLabeler
 from metas.faults import wait_renewal
+from telling import WATCH, Run, Screen, intro, timeline, writers
 
 PREFIX = "mfdemo"
-WATCH = 2.0  # seconds for which the writers are counted after the link heals
 LABELS = ("-L", "risingwave/meta-role", "-L", "metafence.io/role")
-
-INTRO = """\
-Three metas share one Postgres. The row in election_leader says who leads; its owner renews it every
-second, and after 10 s without renewal another may take it (RisingWave's default is 30 s).
-"""
-
-
-@dataclass
-class Run:
-    """What happened in one run, in ns since the boot; None: it never did."""
-
-    cut: int = 0
-    earliest: int = 0  # last renewal of the old leader + ttl: from then on another may win
-    dead: int | None = None
-    takeover: int = 0
-    healed: int = 0
-    follows: int | None = None
-    old_writes: int = 0
-    new_writes: int = 0
-    restarts: int = 0
-
-    def since_cut(self, moment: int | None) -> str:
-        return "never" if moment is None else f"{(moment - self.cut) / 1e9:.1f}"
-
 
 class Act:
     """One run of the story."""
@@ -71,9 +45,6 @@ class Act:
     def pods(self) -> None:
         self.kubectl("get", "pods", *LABELS)
 
-    def clock(self, moment: int) -> float:
-        return (moment - self.run.cut) / 1e9
-
     def show_labels(self) -> None:
         """What a watch has seen since it was last asked."""
         changes = self.metas.recorder.changes()
@@ -81,7 +52,7 @@ class Act:
         for change in fresh:
             if change.boot_ns >= self.run.cut > 0:
                 self.screen.update("")
-                self.screen.at(self.clock(change.boot_ns), self._describe(change), "yellow")
+                self.screen.at(self.run.clock(change.boot_ns), self._describe(change), "yellow")
 
     def _describe(self, change: Change) -> str:
         role = change.role if self.metas.guarded else change.operators_role
@@ -93,7 +64,7 @@ class Act:
 
         def check() -> Any:
             self.show_labels()
-            self.screen.update(self.screen.paint(f"  {self.clock(boot_ns()):5.1f} s  …", "dim"))
+            self.screen.update(self.screen.paint(f"  {self.run.clock(boot_ns()):5.1f} s  …", "dim"))
             return probe()
 
         found = wait_for(what, check, timeout)
@@ -123,7 +94,7 @@ class Act:
         )
         self.run.takeover = new.events("elected")[-1].boot_ns
         text = f"The lease ran out. {new.name} took the row and leads."
-        self.screen.at(self.clock(self.run.takeover), text)
+        self.screen.at(self.run.clock(self.run.takeover), text)
         return new
 
     def writes(self, meta: Meta, incarnation: str | None) -> int:
@@ -137,9 +108,7 @@ class Act:
         def line() -> str:
             run.old_writes = self.writes(self.old, self.incarnation)
             run.new_writes = self.writes(new, None)
-            color = "red" if run.old_writes else "green"
-            old = self.screen.paint(f"{self.old.name} (old leader) {run.old_writes:3d}", color, "bold")
-            return f"           committed since then:   {old}    {new.name} (new leader) {run.new_writes:3d}"
+            return writers(self.screen, run, self.old.name, new.name)
 
         hold(WATCH, lambda: self.screen.update(line()))
         self.screen.settle(line())
@@ -157,13 +126,13 @@ def without(act: Act) -> Run:
             # The old leader's campaign fails when its wait for a connection ends, a lease after the cut.
             act.wait("the error", lambda: act.old.events("err", run.cut, act.incarnation), 2 * act.metas.ttl)
         text = f"The link heals. {act.old.name} never stopped acting as leader:"
-        screen.at(act.clock(run.healed), text)
+        screen.at(run.clock(run.healed), text)
         act.wait("it writes", lambda: act.writes(act.old, act.incarnation), 30)
         act.count_writers(new)
         act.wait("its label", lambda: operators_role(act.metas, act.old) == "follower", 20)
         act.pods()
         screen.at(
-            act.clock(boot_ns()),
+            run.clock(boot_ns()),
             f"Two leaders write to one metadata. {act.old.name} is labelled follower; nobody restarts it.",
             "red",
         )
@@ -189,12 +158,12 @@ def guarded(act: Act) -> Run:
         run.dead = status["dead_ns"]
         early = (run.earliest - status["dead_ns"]) / 1e6
         text = f"{act.old.name} is dead: its lease can't be proven. {early:.0f} ms before another can win."
-        screen.at(act.clock(status["dead_ns"]), text, "green")
+        screen.at(run.clock(status["dead_ns"]), text, "green")
         new = act.takeover()
-    screen.at(act.clock(run.healed), "The link heals.")
+    screen.at(run.clock(run.healed), "The link heals.")
     act.wait(f"{act.old.name} follows", lambda: act.old.is_follower, 3 * act.metas.ttl)
     run.follows = act.old.events("ready")[-1].boot_ns
-    screen.at(act.clock(run.follows), f"{act.old.name} is back as a follower, by itself.", "green")
+    screen.at(run.clock(run.follows), f"{act.old.name} is back as a follower, by itself.", "green")
     recorder = act.metas.recorder
     act.wait("its label", lambda: recorder.roles(act.old.uid)[-1] == "follower", 20)
     act.wait("the new leader's label", lambda: recorder.roles(new.uid)[-1] == "leader", 20)
@@ -209,22 +178,6 @@ def guarded(act: Act) -> Run:
 def death(meta: Meta) -> dict[str, Any] | None:
     status = meta.run_status()
     return status["last_death"] if status["fences"] else None
-
-
-def timeline(screen: Screen, one: Run, two: Run) -> None:
-    screen.say("Timeline in seconds since the cut", "bold")
-    rows = [
-        ("old leader dead", one.since_cut(one.dead), two.since_cut(two.dead)),
-        ("earliest takeover possible", one.since_cut(one.earliest), two.since_cut(two.earliest)),
-        ("new leader elected", one.since_cut(one.takeover), two.since_cut(two.takeover)),
-        ("link heals", one.since_cut(one.healed), two.since_cut(two.healed)),
-        ("old leader a follower again", one.since_cut(one.follows), two.since_cut(two.follows)),
-        ("old leader's writes after healing", str(one.old_writes), str(two.old_writes)),
-    ]
-    screen.say(f"  {'':36}{'without':>10}{'with':>10}", "dim")
-    for what, left, right in rows:
-        screen.say(f"  {what:36}{left:>10}{right:>10}")
-    screen.say()
 
 
 def install(cluster: Cluster, name: str, is_guarded: bool) -> Deployment:
@@ -249,13 +202,13 @@ def story(screen: Screen, cluster: Cluster, names: tuple[str, str]) -> tuple[Run
         screen.say()
         one = without(Act(screen, both[0]))
         two = guarded(Act(screen, both[1]))
-    timeline(screen, one, two)
+    timeline(screen, one, two, "seconds")
     return one, two
 
 
 def play(screen: Screen, cluster: Cluster) -> None:
     began = boot_ns()
-    screen.say(INTRO)
+    screen.say(intro(10))
     screen.say("Starting a Kubernetes of three nodes on this machine ...", "dim")
     cluster.up(lambda text: screen.update(screen.paint(f"  {text}", "dim")))
     story(screen, cluster, ("control", "guarded"))

@@ -62,20 +62,28 @@ static void check_lease(struct world *world, int pod)
     if (over_us <= 0 || world->now < p->uncovered_until ||
         world->now < meta->engaged_at + reaction_ns(world, p))
         return;
-    if (world->now < p->lag_until + reaction_ns(world, p)) {
+    // A lease from before its clock lost time; the next one is judged by the clock that it has.
+    if (world->now < p->lag_until + reaction_ns(world, p) &&
+        meta->renewed_at <= p->lag_until - world->ttl_ns) {
         world->stats->lag_zombies++;
         return;
     }
     sim_fail(world, pod, "P1: acts %.3f ms past the end of its lease", (double)over_us / 1e3);
 }
 
-// A leader of a timeline that is no more ends with its agent's first read of the new one. Who
-// has no agent any more has its deadline.
+// Its agent knows the timeline of its term, and has read that it is no more: nothing extends
+// its proof, and what is proven is void.
+static bool is_disowned(const struct pod *p)
+{
+    return p->meta.is_timeline_read && p->read_timeline > p->meta.timeline;
+}
+
+// Such a leader ends with that read. Who has no agent any more has its deadline.
 static void check_timeline(struct world *world, int pod)
 {
     const struct pod *p = &world->pods[pod];
 
-    if (p->meta.is_timeline_read && p->read_timeline > p->meta.timeline && p->agent.alive &&
+    if (is_disowned(p) && p->agent.alive &&
         world->now >
             later(p->timeline_read_at, p->agent.frozen_until) + reaction_ns(world, p) &&
         world->now > p->meta.engaged_at + reaction_ns(world, p) &&
@@ -116,11 +124,14 @@ static void check_twins(struct world *world)
 
 void check_step(struct world *world)
 {
-    for (int i = 0; i < world->pod_count; i++)
+    for (int i = 0; i < world->pod_count; i++) {
+        if (world->pods[i].manual)
+            world->pods[i].manual_at = world->now;
         if (world->pods[i].exists && world->pods[i].meta.engaged_at != 0) {
             check_lease(world, i);
             check_timeline(world, i);
         }
+    }
     if (world->pod_count == PODS_MAX)
         check_twins(world);
     if (world->cluster)
@@ -136,8 +147,8 @@ static bool is_healthy(const struct world *world, int pod)
 
     if (world->cluster && !p->agent.alive)
         return false; // it waits for the kubelet
-    if (p->meta.timeline != db->timeline)
-        return false; // its term may be lost
+    if (is_disowned(p))
+        return false;
     return p->unsound == 0 && world->now - p->link.sound_since >= world->ttl_ns &&
            p->meta.is_leader && db->up && db->row && !db->null && db->id == p->id &&
            db->row_tag == p->meta.tag && db->owner_tag == p->meta.tag &&
@@ -160,7 +171,10 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
 
     switch (reason) {
     case FENCE_REASON_MANUAL:
-        true_reason = p->manual || world->now < later(p->died_at, p->standstill_until) + S;
+        true_reason =
+            p->manual || world->now < later(later(p->manual_at, p->agent.frozen_until),
+                                            p->standstill_until) +
+                                          S; // as long as the order may be under way
         break;
     case FENCE_REASON_SUPERSEDED:
         true_reason =
@@ -190,10 +204,7 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
         break;
     case FENCE_REASON_LEASE_EXPIRED:
     case FENCE_REASON_AGENT_LOST:
-    case FENCE_REASON_NONE:
-        // What was proven on a timeline that is no more is void.
-        true_reason = world->now >= p->proof_until || meta->timeline != world->db.timeline;
-        break;
+    case FENCE_REASON_NONE: true_reason = world->now >= p->proof_until || is_disowned(p); break;
     }
     return true_reason;
 }
@@ -206,6 +217,18 @@ static bool is_hasty(const struct world *world, int pod)
 
     return p->meta.engaged_at != 0 && world->now - p->meta.engaged_at < S / 2 &&
            p->meta.won_in_time && world->db.id == p->id && world->db.owner_tag == p->meta.tag;
+}
+
+// What metafence-run has not seen to serve may lead, so a silence that outlasts a start is no
+// excuse for it: nor for one that has served for less than two looks are apart.
+static bool is_start_in_silence(const struct world *world, int pod)
+{
+    const struct pod *p = &world->pods[pod];
+    bool is_unseen =
+        p->meta.state == META_STARTING || world->now - p->meta.served_at <= SAMPLE_NS;
+
+    return is_unseen && (p->unsound != 0 || !p->agent.alive ||
+                         world->now - p->link.sound_since < world->ttl_ns);
 }
 
 void check_kill(struct world *world, int pod, enum fence_reason reason)
@@ -221,9 +244,8 @@ void check_kill(struct world *world, int pod, enum fence_reason reason)
                  fence_reason_name(reason));
     if (by_clock && is_hasty(world, pod))
         world->stats->hasty++;
-    // What was never seen to serve may lead, so a silence that outlasts a start is no excuse.
     if (reason != FENCE_REASON_MANUAL && reason != FENCE_REASON_TWIN_IDENTITY &&
-        meta->renewed_at == 0 && !(by_clock && meta->state == META_STARTING))
+        meta->renewed_at == 0 && !(by_clock && is_start_in_silence(world, pod)))
         sim_fail(world, pod, "P2: killed for %s, but it never held the row",
                  fence_reason_name(reason));
     else if (!is_reason_true(world, pod, reason))
@@ -244,8 +266,7 @@ void check_read(struct world *world, int pod, const struct row_view *view)
     if (p->meta.engaged_at != 0 && view->exec_at > p->meta.engaged_at + SAMPLE_NS &&
         view->timeline == p->meta.timeline && view->exists && view->tag == p->meta.tag)
         p->meta.is_timeline_read = true;
-    // Behind a broken row it is not looked at: the deadline, which then stands still, ends it.
-    if (p->read_timeline != view->timeline && view->exists && !view->null) {
+    if (p->read_timeline != view->timeline) {
         p->read_timeline = view->timeline;
         p->timeline_read_at = world->now;
     }

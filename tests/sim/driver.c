@@ -3,9 +3,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/sim/chance.h"
 
 #define PLANT_TRIES    4000
 #define COVERAGE_COUNT 300
@@ -21,6 +24,65 @@ struct options {
     int plant;
     struct muted muted;
 };
+
+// ---- for the world
+
+int64_t driver_between(struct driver_run *run, int64_t low, int64_t high)
+{
+    return chance_between(&run->rng, low, high);
+}
+
+bool driver_chance(struct driver_run *run, int percent)
+{
+    return driver_between(run, 0, 100) < percent;
+}
+
+bool driver_mutes_next(struct driver_run *run)
+{
+    return muted_has(&run->muted, run->fault_count++);
+}
+
+void driver_say(const struct driver_run *run, const char *fmt, ...)
+{
+    va_list args;
+
+    if (!run->is_verbose)
+        return;
+    (void)printf("%10.3f s  ", (double)run->now / 1e9);
+    va_start(args, fmt);
+    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started above
+    (void)vprintf(fmt, args);
+    va_end(args);
+    (void)printf("\n");
+}
+
+void driver_fail(struct driver_run *run, const char *fmt, ...)
+{
+    va_list args;
+
+    if (run->failed)
+        return;
+    run->failed = true;
+    va_start(args, fmt);
+    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started above
+    (void)vsnprintf(run->why, sizeof(run->why), fmt, args);
+    va_end(args);
+    driver_say(run, "VIOLATION %s", run->why);
+}
+
+// ---- schedules
+
+// True: it broke a promise, and run->why says which.
+static bool run_once(const struct driver *driver, struct driver_run *run, void *stats)
+{
+    run->rng = run->seed * UINT64_C(0x2545f4914f6cdd1d);
+    run->now = 0;
+    run->fault_count = 0;
+    run->failed = false;
+    run->why[0] = '\0';
+    driver->play(run, stats);
+    return run->failed;
+}
 
 static void *make_stats(const struct driver *driver)
 {
@@ -45,7 +107,7 @@ static bool still_fails(void *arg, const struct muted *muted)
     struct driver_run run = {
         .seed = search->first->seed, .plant = search->first->plant, .muted = *muted};
 
-    return search->driver->run(&run, search->stats) &&
+    return run_once(search->driver, &run, search->stats) &&
            shrink_is_same(search->first->why, run.why);
 }
 
@@ -71,7 +133,7 @@ static void report(const struct driver *driver, const struct driver_run *failed)
     left = shrink_run(driver, &run, SHRINK_TRIES);
     (void)printf("with %d of %d faults:\n", left, run.fault_count);
     run.is_verbose = true;
-    (void)driver->run(&run, unused);
+    (void)run_once(driver, &run, unused);
     (void)printf("again: %s --seed %" PRIu64, driver->name, run.seed);
     shrink_print_kept(&run.muted, failed->fault_count);
     (void)printf(" --verbose\n");
@@ -97,7 +159,7 @@ static bool find_plant(const struct driver *driver, int plant, void *stats)
 
     for (; seed <= PLANT_TRIES && !found; seed++) {
         run = (struct driver_run){.seed = seed, .plant = plant};
-        found = driver->run(&run, stats) && breaks_as_planted(driver, &run);
+        found = run_once(driver, &run, stats) && breaks_as_planted(driver, &run);
     }
     if (found) {
         struct search search = {.driver = driver, .first = &run, .stats = stats};
@@ -136,7 +198,7 @@ static uint64_t number_of(const char *text)
 // 1: it broke a promise.
 static int run_and_say(const struct driver *driver, struct driver_run run, void *stats)
 {
-    if (!driver->run(&run, stats))
+    if (!run_once(driver, &run, stats))
         return 0;
     report(driver, &run);
     return 1;
@@ -199,7 +261,7 @@ static bool run_verbosely(const struct driver *driver, const struct options *opt
                              .plant = options->plant,
                              .is_verbose = true,
                              .muted = options->muted};
-    bool failed = driver->run(&run, stats);
+    bool failed = run_once(driver, &run, stats);
 
     free(stats);
     return failed;

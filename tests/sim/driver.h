@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// driver: the command line of a simulation that is a function of its seed: many schedules,
-// those that once failed, one to look at, and planted bugs that have to be found. What fails is
-// run again with as few faults as still break the same promise.
+// driver: a simulation that is a function of its seed. The command line: many schedules, those
+// that once failed, one to look at, and planted bugs that have to be found; what fails is run
+// again with as few faults as still break the same promise. And what each world needs of the
+// schedule that it plays: chance, time, the timeline, and the first promise that it breaks.
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,9 +17,14 @@ struct driver_run {
     uint64_t seed;
     int plant;
     bool is_verbose;
-    struct muted muted;        // faults that do not begin
-    int fault_count;           // set by the run: how many there were, muted ones included
-    char why[DRIVER_WHY_SIZE]; // set by a run that fails
+    struct muted muted; // faults that do not begin
+
+    // Of the world that plays it; the driver begins each run with zeros, and rng by the seed.
+    uint64_t rng;
+    int64_t now;               // ns, virtual
+    int fault_count;           // muted ones included
+    bool failed;               // it broke a promise, …
+    char why[DRIVER_WHY_SIZE]; // … the first of them
 };
 
 struct driver_plant {
@@ -35,11 +41,27 @@ struct driver {
     uint64_t share;   // … or METAFENCE_SIM_SCHEDULES says so: one in so many of those
     bool needs_seeds; // a file of seeds without one is a failure
 
-    // True: it broke a promise. `stats` has stats_bytes, zero at first.
-    bool (*run)(struct driver_run *run, void *stats);
+    // `stats` has stats_bytes, zero at first.
+    void (*play)(struct driver_run *run, void *stats);
     // Prints what came up; the number of kinds that never did.
     int (*print_counts)(const void *stats);
 };
+
+// ---- for the world
+
+// From low to below high; low, and nothing drawn, when that is empty.
+int64_t driver_between(struct driver_run *run, int64_t low, int64_t high);
+bool driver_chance(struct driver_run *run, int percent);
+// Counts a fault that is about to begin; true: it is muted.
+bool driver_mutes_next(struct driver_run *run);
+// A line of the timeline, when somebody looks.
+void driver_say(const struct driver_run *run, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+// Only the first failure counts: what comes after it may be its consequence.
+void driver_fail(struct driver_run *run, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// ---- for main()
 
 // The exit status.
 int driver_main(const struct driver *driver, int argc, char **argv);

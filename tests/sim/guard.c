@@ -23,7 +23,7 @@ static void log_row(struct wk_world *world, bool is_delete, int place, int id, i
 
     db->seq++;
     if (db->log_count == WK_LOG) {
-        wk_fail(world, "the simulation's own log is full");
+        driver_fail(world->run, "the simulation's own log is full");
         return;
     }
     db->log[db->log_count++] = (struct wk_log){
@@ -34,9 +34,9 @@ static void log_row(struct wk_world *world, bool is_delete, int place, int id, i
 static void check_removal(struct wk_world *world, int place, int id, const char *how)
 {
     if (!world->proven[id])
-        wk_fail(world, "P6: %s removed row %d, which nobody had judged", how, id);
+        driver_fail(world->run, "P6: %s removed row %d, which nobody had judged", how, id);
     else if (wk_lives(world, place, id))
-        wk_fail(world, "P6: %s removed row %d of a live endpoint", how, id);
+        driver_fail(world->run, "P6: %s removed row %d of a live endpoint", how, id);
 }
 
 // ---- tombstones
@@ -46,12 +46,12 @@ static void remove_row(struct wk_world *world, const struct wk_tomb *tomb)
     const struct wk_database *db = &world->db;
 
     if (db->holder != WK_NONE && world->metas[db->holder].state == WK_LEADER)
-        wk_fail(world, "P6: row %d removed by SQL under a live leader", tomb->id);
+        driver_fail(world->run, "P6: row %d removed by SQL under a live leader", tomb->id);
     check_removal(world, tomb->place, tomb->id, "a tombstone");
     world->db.rows[tomb->place] = (struct wk_row){0};
     world->stats->removed++;
     log_row(world, true, tomb->place, tomb->id, WK_NONE);
-    wk_say(world, "tombstone of %d applied", tomb->id);
+    driver_say(world->run, "tombstone of %d applied", tomb->id);
 }
 
 static bool is_row_locked(const struct wk_world *world, int place)
@@ -73,8 +73,8 @@ static bool was_logged(const struct wk_database *db, const struct wk_tomb *tomb)
 static void apply_tombstones(struct wk_world *world, bool is_first)
 {
     struct wk_database *db = &world->db;
-    bool any_term = world->plant == WK_PLANT_TOMBSTONE_ANY_TERM;
-    bool any_row = world->plant == WK_PLANT_NO_ROW_VERSION;
+    bool any_term = world->run->plant == WK_PLANT_TOMBSTONE_ANY_TERM;
+    bool any_row = world->run->plant == WK_PLANT_NO_ROW_VERSION;
 
     for (int i = 0; i < WK_TOMBS; i++) {
         struct wk_tomb *tomb = &db->tombs[i];
@@ -82,7 +82,7 @@ static void apply_tombstones(struct wk_world *world, bool is_first)
         bool is_due = any_term || (is_first && tomb->term == db->term - 1);
         if (!tomb->is_set)
             continue;
-        is_due = is_due && tomb->expires_at > world->now && row->id == tomb->id &&
+        is_due = is_due && tomb->expires_at > world->run->now && row->id == tomb->id &&
                  !is_row_locked(world, tomb->place);
         if (!any_row)
             is_due = is_due && row->version == tomb->version && !was_logged(db, tomb);
@@ -99,7 +99,7 @@ bool wk_bury(struct wk_world *world, const struct wk_order *order)
     struct wk_database *db = &world->db;
     struct wk_tomb *tomb = NULL;
 
-    if (order->term != db->term && world->plant != WK_PLANT_TOMBSTONE_ANY_TERM)
+    if (order->term != db->term && world->run->plant != WK_PLANT_TOMBSTONE_ANY_TERM)
         return false;
     for (int i = 0; i < WK_TOMBS; i++) {
         struct wk_tomb *at = &db->tombs[i];
@@ -116,7 +116,7 @@ bool wk_bury(struct wk_world *world, const struct wk_order *order)
                              .place = order->place,
                              .version = order->version,
                              .seq = db->seq,
-                             .expires_at = world->now + 2 * WK_TTL_NS};
+                             .expires_at = world->run->now + 2 * WK_TTL_NS};
     world->stats->buried++;
     return true;
 }
@@ -161,7 +161,7 @@ void wk_answered(struct wk_world *world, uint64_t term, int id)
     for (int i = 0; i < WK_INTENTS; i++) {
         struct wk_intent *intent = &world->db.intents[i];
         if (intent->id == id && intent->term == term &&
-            (!intent->is_unknown || world->plant == WK_PLANT_WITHDRAW_UNKNOWN))
+            (!intent->is_unknown || world->run->plant == WK_PLANT_WITHDRAW_UNKNOWN))
             intent->id = 0;
     }
 }
@@ -186,11 +186,11 @@ static bool is_intended(const struct wk_world *world, const struct wk_tx *tx)
         if (!does_bind(&world->db, intent, tx))
             continue;
         if (intent->id == row->id &&
-            (intent->version == row->version || world->plant == WK_PLANT_INTENT_BY_ID))
+            (intent->version == row->version || world->run->plant == WK_PLANT_INTENT_BY_ID))
             return true;
         is_other = true;
     }
-    return !is_other || world->plant == WK_PLANT_NO_INTENT;
+    return !is_other || world->run->plant == WK_PLANT_NO_INTENT;
 }
 
 // ---- the term
@@ -230,8 +230,8 @@ static void move_term(struct wk_world *world, int meta, bool is_first)
     db->term_seq = db->seq;
     db->taker = WK_NONE;
     world->stats->takeovers++;
-    wk_say(world, "term %lu begins: meta %d, tag %d%s", (unsigned long)db->term, meta, tag,
-           is_first ? "" : " (healed)");
+    driver_say(world->run, "term %lu begins: meta %d, tag %d%s", (unsigned long)db->term, meta,
+               tag, is_first ? "" : " (healed)");
 }
 
 static bool is_locked(const struct wk_world *world)
@@ -257,7 +257,7 @@ static void win(struct wk_world *world, int meta)
     bool is_first = m->state == WK_FOLLOWER;
 
     world->db.holder = meta;
-    world->db.renewed_at = world->now;
+    world->db.renewed_at = world->run->now;
     if (is_first)
         m->state = WK_LOADING;
     if (is_new_term(world, meta) && !(is_first && wk_is_on(world, WK_BOOKKEEPING)))
@@ -275,17 +275,17 @@ bool wk_campaign(struct wk_world *world, int meta)
     struct wk_meta *m = &world->metas[meta];
 
     if (db->taker != WK_NONE || (db->holder != WK_NONE && db->holder != meta &&
-                                 world->now - db->renewed_at <= WK_TTL_NS))
+                                 world->run->now - db->renewed_at <= WK_TTL_NS))
         return false;
     if (db->is_enforcing && is_superseded(world, m->tag))
         return false; // OLD comes back
     if (!is_new_term(world, meta) || db->owner_tag == WK_NONE || !is_locked(world) ||
-        world->plant == WK_PLANT_NO_LOCK) {
+        world->run->plant == WK_PLANT_NO_LOCK) {
         win(world, meta);
         return true;
     }
     db->taker = meta;
-    db->taker_since = world->now;
+    db->taker_since = world->run->now;
     return false;
 }
 
@@ -295,7 +295,8 @@ void wk_takeover_step(struct wk_world *world)
     struct wk_database *db = &world->db;
     int meta = db->taker;
 
-    if (meta == WK_NONE || (is_locked(world) && world->now - db->taker_since < 300 * WK_MS))
+    if (meta == WK_NONE ||
+        (is_locked(world) && world->run->now - db->taker_since < 300 * WK_MS))
         return;
     if (db->is_enforcing)
         end_writers(world);
@@ -311,15 +312,15 @@ void wk_takeover_step(struct wk_world *world)
 static bool may_write(struct wk_world *world, int meta)
 {
     int tag = world->metas[meta].tag;
-    bool is_refused = is_superseded(world, tag) && world->plant != WK_PLANT_NO_DENY_LIST;
+    bool is_refused = is_superseded(world, tag) && world->run->plant != WK_PLANT_NO_DENY_LIST;
 
-    if (world->plant == WK_PLANT_ALLOW_LIST)
+    if (world->run->plant == WK_PLANT_ALLOW_LIST)
         is_refused = tag != world->db.owner_tag;
     if (!is_refused || !world->db.is_enforcing)
         return true;
     world->stats->refused++;
     if (wk_is_rightful(world, meta))
-        wk_fail(world, "P2: a write of the rightful leader %d is refused", meta);
+        driver_fail(world->run, "P2: a write of the rightful leader %d is refused", meta);
     return false;
 }
 
@@ -370,7 +371,7 @@ static void statement(struct wk_world *world, struct wk_tx *tx)
         tx->id = row->id;
     }
     if (db->next_id >= WK_IDS - 1)
-        wk_fail(world, "the simulation's own ids are used up");
+        driver_fail(world->run, "the simulation's own ids are used up");
     if (tx->kind == WK_DELETE && !is_intended(world, tx)) {
         world->stats->intended++;
         give_up(world, tx);
@@ -386,7 +387,7 @@ static void commit(struct wk_world *world, struct wk_tx *tx)
     struct wk_tx done = *tx;
 
     if (is_superseded(world, tx->tag) && db->is_enforcing)
-        wk_fail(world, "P5: tag %d wrote row %d after its term", tx->tag, tx->id);
+        driver_fail(world->run, "P5: tag %d wrote row %d after its term", tx->tag, tx->id);
     world->stats->zombie_writes += is_superseded(world, tx->tag);
     tx->state = WK_TX_FREE;
     if (done.kind == WK_DELETE) {
@@ -412,11 +413,12 @@ static void commit(struct wk_world *world, struct wk_tx *tx)
 
 void wk_tx_step(struct wk_world *world, struct wk_tx *tx)
 {
-    if (tx->state == WK_TX_FREE || tx->hung_until > world->now || wk_chance(world, 30))
+    if (tx->state == WK_TX_FREE || tx->hung_until > world->run->now ||
+        driver_chance(world->run, 30))
         return;
     if (tx->state == WK_TX_LET_IN)
         statement(world, tx);
-    else if (wk_chance(world, 3))
+    else if (driver_chance(world->run, 3))
         give_up(world, tx);
     else
         commit(world, tx);

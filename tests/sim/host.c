@@ -130,6 +130,7 @@ static void leap(struct world *world, int pod, int64_t amount_ns)
     p->clock_moved_ns += amount_ns;
     p->leapt_at = world->now;
     p->proof_until -= amount_ns;
+    p->shim.looks_first = true;
     clock_changed(world, pod);
 }
 
@@ -153,6 +154,7 @@ static void go_on(struct world *world, const struct fault *fault)
 
     if (lags || world->plant == PLANT_TIMER_SLEEPS)
         p->clock_zero -= fault->amount_ns;
+    p->shim.looks_first = !lags;
     if (lags && fault->amount_ns > 0) {
         p->clock_moved_ns += fault->amount_ns;
         p->lag_until = world->now + world->ttl_ns;

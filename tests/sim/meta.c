@@ -244,6 +244,7 @@ static void on_phase(struct world *world, int pod)
             return;
         }
         set_state(world, pod, META_FOLLOWER);
+        meta->served_at = world->now;
         post(world, pod, EV_META_TICK, sim_between(world, 0, 200 * MS));
         return;
     }

@@ -6,7 +6,7 @@
 // Time is virtual; a step takes 10 to 120 ms.
 
 #include "agent/recovery/order.h"
-#include "tests/sim/shrink.h"
+#include "tests/sim/driver.h"
 
 #define OW_MS NS_PER_MS
 #define OW_S  NS_PER_SEC
@@ -220,15 +220,9 @@ struct ow_stats {
 };
 
 struct ow_world {
-    struct muted muted; // faults that do not begin, by number
-    int fault_count;
-    uint64_t seed;
-    uint64_t rng;
-    enum ow_plant plant;
-    bool is_verbose;
+    struct driver_run *run;
     bool is_calm;
     struct order_config config;
-    int64_t now;
     int64_t until[OW_FAULTS]; // a fault of that kind is on
     int cut_node;
     int cut_meta; // from the database
@@ -241,18 +235,10 @@ struct ow_world {
     uint64_t shown[OW_NODES]; // incarnations, as the API shows them
     struct ow_job jobs[OW_JOBS];
     struct ow_agent agents[OW_METAS];
-    bool failed;
-    char failure[256];
     struct ow_stats *stats;
 };
 
 // order_run.c
-int64_t ow_between(struct ow_world *world, int64_t low, int64_t high);
-bool ow_chance(struct ow_world *world, int percent);
-void ow_say(const struct ow_world *world, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-void ow_fail(struct ow_world *world, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 bool ow_is_on(const struct ow_world *world, enum ow_fault fault);
 
 // order_meta.c

@@ -57,21 +57,22 @@ static void read_database(struct ow_world *world, int agent)
     struct ow_agent *a = &world->agents[agent];
     struct ow_snapshot *read = &a->read;
 
-    if (read->is_under_way && world->now >= read->arrives_at) {
+    if (read->is_under_way && world->run->now >= read->arrives_at) {
         read->is_under_way = false;
         if (reaches_database(world, agent))
             a->seen = *read;
     }
-    if (read->is_under_way || world->now < a->next_read_at)
+    if (read->is_under_way || world->run->now < a->next_read_at)
         return;
-    a->next_read_at = world->now + POLL_NS;
+    a->next_read_at = world->run->now + POLL_NS;
     if (!reaches_database(world, agent))
         return;
     *read = (struct ow_snapshot){
         .is_under_way = true,
-        .sent_at = world->now,
+        .sent_at = world->run->now,
         .arrives_at =
-            world->now + ow_between(world, OW_MS, ow_chance(world, 5) ? OW_S : 60 * OW_MS),
+            world->run->now +
+            driver_between(world->run, OW_MS, driver_chance(world->run, 5) ? OW_S : 60 * OW_MS),
         .db = world->db,
         .drops = ow_drops(world),
         .is_open = ow_is_gate_open(world, &world->db)};
@@ -86,12 +87,12 @@ static void read_status(struct ow_world *world, int agent)
     struct ow_agent *a = &world->agents[agent];
     const struct ow_meta *m = &world->metas[agent];
 
-    if (world->now < a->next_status_at)
+    if (world->run->now < a->next_status_at)
         return;
-    a->next_status_at = world->now + POLL_NS;
+    a->next_status_at = world->run->now + POLL_NS;
     if (ow_is_on(world, OW_STATUS_OUT) || !ow_is_engaged(m))
         return;
-    a->facts.status.sent_at = at(world->now);
+    a->facts.status.sent_at = at(world->run->now);
     a->facts.status.value = m->phase >= OW_COMMITTING ? 3 : m->is_bootstrap ? 1 : 2;
 }
 
@@ -100,13 +101,13 @@ static void refresh_gate(struct ow_world *world, int agent)
 {
     struct ow_agent *a = &world->agents[agent];
 
-    if (world->now < a->next_refresh_at || !reaches_database(world, agent))
+    if (world->run->now < a->next_refresh_at || !reaches_database(world, agent))
         return;
-    a->next_refresh_at = world->now + REFRESH_NS;
-    if (ow_chance(world, 5))
+    a->next_refresh_at = world->run->now + REFRESH_NS;
+    if (driver_chance(world->run, 5))
         return; // not known whether it was written
-    world->db.refreshed_at[agent] = world->now;
-    a->refreshed_at = world->now;
+    world->db.refreshed_at[agent] = world->run->now;
+    a->refreshed_at = world->run->now;
 }
 
 // ---- facts
@@ -115,14 +116,14 @@ static void fill_nodes(struct ow_world *world, int agent)
 {
     struct ow_agent *a = &world->agents[agent];
 
-    if (!ow_is_on(world, OW_API_STALE) || world->plant == OW_PLANT_OLD_LOOK)
-        a->api_at = world->now;
+    if (!ow_is_on(world, OW_API_STALE) || world->run->plant == OW_PLANT_OLD_LOOK)
+        a->api_at = world->run->now;
     for (int n = 0; n < OW_NODES; n++) {
         struct order_node *node = &a->nodes[n];
         const struct ow_ack *ack = &a->seen.db.acks[n];
 
         node->endpoint = (uint64_t)n + 1;
-        node->incarnation = world->plant == OW_PLANT_WORKER_ID
+        node->incarnation = world->run->plant == OW_PLANT_WORKER_ID
                                 ? (uint64_t)world->nodes[n].worker_id
                                 : world->shown[n];
         node->is_ended = !world->nodes[n].is_alive && !ow_is_on(world, OW_API_STALE);
@@ -143,11 +144,11 @@ static void fill_own(struct ow_world *world, int agent)
     struct order_facts *facts = &a->facts;
     int64_t lease_end = db->renewed_at + OW_TTL_NS - OW_MARGIN_NS;
 
-    if (world->plant == OW_PLANT_LEASE)
+    if (world->run->plant == OW_PLANT_LEASE)
         lease_end += 3 * OW_TTL_NS;
-    facts->meta_runs = m->is_alive || world->now < a->died_at;
+    facts->meta_runs = m->is_alive || world->run->now < a->died_at;
     facts->death = (struct order_death){0};
-    if (a->died != 0 && world->now >= a->died_at)
+    if (a->died != 0 && world->run->now >= a->died_at)
         facts->death =
             (struct order_death){ORDER_DEATH_CONFIRMED, at(a->died_at), a->died, a->died_term};
     facts->row = (struct order_row){0};
@@ -159,10 +160,10 @@ static void fill_own(struct ow_world *world, int agent)
                                                   : ORDER_ROW_OTHER;
     facts->row.lease_end = at(lease_end);
     facts->is_leader = ow_is_engaged(m) && db->owner == m->incarnation && db->holder == agent &&
-                       world->now < lease_end;
+                       world->run->now < lease_end;
     facts->term = db->term;
     facts->predecessor =
-        world->plant == OW_PLANT_ZOMBIE ? ORDER_DEATH_CONFIRMED : db->predecessor;
+        world->run->plant == OW_PLANT_ZOMBIE ? ORDER_DEATH_CONFIRMED : db->predecessor;
 }
 
 static void fill_state(struct ow_world *world, int agent)
@@ -171,7 +172,7 @@ static void fill_state(struct ow_world *world, int agent)
     const struct ow_database *db = &a->seen.db;
     struct order_facts *facts = &a->facts;
 
-    facts->mode = world->plant == OW_PLANT_OBSERVE ? ORDER_ENFORCE : db->mode;
+    facts->mode = world->run->plant == OW_PLANT_OBSERVE ? ORDER_ENFORCE : db->mode;
     facts->marker = db->marker;
     if (facts->marker.id != 0)
         facts->marker.opened_at.ns -= 20 * OW_MS;
@@ -181,21 +182,21 @@ static void fill_state(struct ow_world *world, int agent)
                                       .refreshed_at = at(a->refreshed_at),
                                       .refused_at = at(db->refused_at)};
     facts->drops = a->seen.drops;
-    if (world->plant == OW_PLANT_REVISION)
+    if (world->run->plant == OW_PLANT_REVISION)
         facts->drops.revision = 1;
-    if (world->plant != OW_PLANT_NO_PRECONDITION)
+    if (world->run->plant != OW_PLANT_NO_PRECONDITION)
         return;
     facts->gate.is_open = false;
-    facts->gate.refused_at = at(world->now);
-    facts->gate.refreshed_at = at(world->now);
-    facts->status = (struct order_status){2, at(world->now)};
+    facts->gate.refused_at = at(world->run->now);
+    facts->gate.refreshed_at = at(world->run->now);
+    facts->status = (struct order_status){2, at(world->run->now)};
 }
 
 static void fill(struct ow_world *world, int agent)
 {
     struct ow_agent *a = &world->agents[agent];
 
-    a->facts.now = at(world->now);
+    a->facts.now = at(world->run->now);
     a->facts.is_leader = false;
     fill_own(world, agent);
     fill_state(world, agent);
@@ -210,16 +211,17 @@ static void check_init(struct ow_world *world, int agent, int node)
     const struct ow_meta *own = &world->metas[agent];
 
     if (world->db.mode != ORDER_ENFORCE)
-        ow_fail(world, "Init: in observe, to node %d", node);
+        driver_fail(world->run, "Init: in observe, to node %d", node);
     for (int i = 0; i < OW_METAS; i++)
         if (i != agent && ow_is_engaged(&world->metas[i]))
-            ow_fail(world, "Init: to node %d, meta %d acts as leader", node, i);
-    if (!own->is_alive || world->now <= world->exception_at + 2 * OW_S)
+            driver_fail(world->run, "Init: to node %d, meta %d acts as leader", node, i);
+    if (!own->is_alive || world->run->now <= world->exception_at + 2 * OW_S)
         return;
     if (own->phase >= OW_COMMITTING)
-        ow_fail(world, "Init: to node %d, status RUNNING", node);
+        driver_fail(world->run, "Init: to node %d, status RUNNING", node);
     else if (!ow_is_before_reset(own))
-        ow_fail(world, "Init: to node %d, the gate has opened (phase %d)", node, own->phase);
+        driver_fail(world->run, "Init: to node %d, the gate has opened (phase %d)", node,
+                    own->phase);
 }
 
 static void send_init(struct ow_world *world, int agent, int node)
@@ -227,8 +229,8 @@ static void send_init(struct ow_world *world, int agent, int node)
     struct ow_agent *a = &world->agents[agent];
     struct ow_call *call = &a->inits[node];
 
-    a->facts.now = at(world->now);
-    if (world->plant != OW_PLANT_NO_STOP &&
+    a->facts.now = at(world->run->now);
+    if (world->run->plant != OW_PLANT_NO_STOP &&
         order_may_reset(&world->config, &a->facts, &a->memory, (uint64_t)node + 1) !=
             ORDER_MAY) {
         call->state = OW_CALL_FREE;
@@ -236,7 +238,7 @@ static void send_init(struct ow_world *world, int agent, int node)
         world->stats->forbidden_late++;
         return;
     }
-    ow_say(world, "agent %d sends Init to node %d", agent, node);
+    driver_say(world->run, "agent %d sends Init to node %d", agent, node);
     check_init(world, agent, node);
     world->stats->inits++;
     call->state = OW_SENT;
@@ -249,16 +251,16 @@ void ow_agent_answer(struct ow_world *world, int agent, int node, uint32_t seria
     struct ow_agent *a = &world->agents[agent];
     struct ow_call *call = &a->inits[node];
 
-    if (ow_is_on(world, OW_LATE) && ow_chance(world, 50)) {
+    if (ow_is_on(world, OW_LATE) && driver_chance(world->run, 50)) {
         a->late[node] = (struct order_call){serial, ORDER_CALL_DONE};
-        a->late_at[node] = world->now + ow_between(world, OW_S, 30 * OW_S);
+        a->late_at[node] = world->run->now + driver_between(world->run, OW_S, 30 * OW_S);
         return;
     }
     if (call->state != OW_SENT || call->serial != serial || !reaches_node(world, node) ||
-        (ow_is_on(world, OW_LOST) && ow_chance(world, 60)))
+        (ow_is_on(world, OW_LOST) && driver_chance(world->run, 60)))
         return;
     call->state = OW_ANSWERED;
-    call->at = world->now + ow_between(world, OW_MS, 100 * OW_MS);
+    call->at = world->run->now + driver_between(world->run, OW_MS, 100 * OW_MS);
 }
 
 // Whose caller has long given up: nothing that counts, whatever is asked now.
@@ -266,11 +268,11 @@ static void deliver_late(struct ow_world *world, struct ow_agent *a, int node)
 {
     struct order_call late = a->late[node];
 
-    if (a->late_at[node] == 0 || world->now < a->late_at[node])
+    if (a->late_at[node] == 0 || world->run->now < a->late_at[node])
         return;
     a->late_at[node] = 0;
     world->stats->late_answers++;
-    if (world->plant == OW_PLANT_ANY_ANSWER)
+    if (world->run->plant == OW_PLANT_ANY_ANSWER)
         late.serial = a->memory.nodes[node].init_serial;
     a->nodes[node].init = late;
 }
@@ -284,16 +286,16 @@ static void step_init(struct ow_world *world, int agent, int node)
     deliver_late(world, a, node);
     if (call->state == OW_CALL_FREE)
         return;
-    if (call->state == OW_ANSWERED && world->now >= call->at) {
+    if (call->state == OW_ANSWERED && world->run->now >= call->at) {
         call->state = OW_CALL_FREE;
         *outcome = (struct order_call){call->serial, ORDER_CALL_DONE};
         world->stats->resets++;
-    } else if (world->now >= call->deadline) {
+    } else if (world->run->now >= call->deadline) {
         *outcome = (struct order_call){call->serial, call->state == OW_CONNECTING
                                                          ? ORDER_CALL_FAILED
                                                          : ORDER_CALL_UNKNOWN};
         call->state = OW_CALL_FREE;
-    } else if (call->state == OW_CONNECTING && world->now >= call->at) {
+    } else if (call->state == OW_CONNECTING && world->run->now >= call->at) {
         if (reaches_node(world, node))
             send_init(world, agent, node);
         else if (!world->nodes[node].is_alive) {
@@ -310,18 +312,19 @@ static void step_stats(struct ow_world *world, int agent, int node)
     struct order_node *to = &a->nodes[node];
     const struct ow_node *n = &world->nodes[node];
 
-    if (call->state == OW_CALL_FREE || world->now < call->at)
+    if (call->state == OW_CALL_FREE || world->run->now < call->at)
         return;
     call->state = OW_CALL_FREE;
     to->stats.serial = call->serial;
     to->stats.outcome = ORDER_CALL_DONE;
-    if (!reaches_node(world, node) || (ow_is_on(world, OW_LOST) && ow_chance(world, 50))) {
+    if (!reaches_node(world, node) ||
+        (ow_is_on(world, OW_LOST) && driver_chance(world->run, 50))) {
         to->stats.outcome = ORDER_CALL_UNKNOWN;
         return;
     }
     to->running = 0;
     to->revision = a->facts.drops.revision;
-    for (int j = 0; j < OW_JOBS && world->now >= n->blind_until; j++)
+    for (int j = 0; j < OW_JOBS && world->run->now >= n->blind_until; j++)
         to->running += n->runs[j] && (a->seen.dropped >> j & 1);
 }
 
@@ -330,16 +333,17 @@ static void step_write(struct ow_world *world, int agent, int node)
     struct ow_agent *a = &world->agents[agent];
     struct ow_database *db = &world->db;
 
-    if (a->write_at[node] == 0 || world->now < a->write_at[node])
+    if (a->write_at[node] == 0 || world->run->now < a->write_at[node])
         return;
     a->write_at[node] = 0;
-    if (!reaches_database(world, agent) || (ow_is_on(world, OW_LOST) && ow_chance(world, 50)) ||
+    if (!reaches_database(world, agent) ||
+        (ow_is_on(world, OW_LOST) && driver_chance(world->run, 50)) ||
         db->marker.id != a->write_marker[node] || db->marker.round != a->write_round[node])
         return;
     db->acks[node] = a->writes[node];
     world->stats->evidence[db->acks[node].how]++;
-    ow_say(world, "agent %d records %s of node %d", agent,
-           order_evidence_name(db->acks[node].how), node);
+    driver_say(world->run, "agent %d records %s of node %d", agent,
+               order_evidence_name(db->acks[node].how), node);
 }
 
 static void step_calls(struct ow_world *world, int agent)
@@ -350,7 +354,7 @@ static void step_calls(struct ow_world *world, int agent)
         step_init(world, agent, n);
         step_stats(world, agent, n);
         step_write(world, agent, n);
-        if (a->fence_at[n] == 0 || world->now < a->fence_at[n])
+        if (a->fence_at[n] == 0 || world->run->now < a->fence_at[n])
             continue;
         a->fence_at[n] = 0;
         if (world->nodes[n].incarnation == a->fence_incarnation[n])
@@ -375,7 +379,7 @@ static void write_evidence(struct ow_world *world, struct ow_agent *a, int node)
 {
     const struct order_node_plan *plan = &a->plan.nodes[node];
 
-    a->write_at[node] = world->now + ow_between(world, OW_MS, 50 * OW_MS);
+    a->write_at[node] = world->run->now + driver_between(world->run, OW_MS, 50 * OW_MS);
     a->writes[node] = (struct ow_ack){plan->evidence, plan->revision};
     a->write_marker[node] = a->facts.marker.id;
     a->write_round[node] = a->facts.marker.round;
@@ -387,25 +391,26 @@ static void execute_node(struct ow_world *world, int agent, int node)
     const struct order_node_plan *plan = &a->plan.nodes[node];
     int64_t slow = ow_is_on(world, OW_SLOW) ? 8 * OW_S : 100 * OW_MS;
 
-    if (plan->acts & ORDER_CANCEL_INIT && world->plant != OW_PLANT_NO_STOP)
+    if (plan->acts & ORDER_CANCEL_INIT && world->run->plant != OW_PLANT_NO_STOP)
         cancel(a, node);
     if (plan->acts & ORDER_SEND_INIT) {
-        a->inits[node] = (struct ow_call){OW_CONNECTING, plan->init_serial,
-                                          world->now + ow_between(world, OW_MS, slow),
-                                          plan->init_deadline.ns};
+        a->inits[node] = (struct ow_call){
+            OW_CONNECTING, plan->init_serial,
+            world->run->now + driver_between(world->run, OW_MS, slow), plan->init_deadline.ns};
         a->nodes[node].init = (struct order_call){plan->init_serial, ORDER_CALL_PENDING};
     }
     if (plan->acts & ORDER_ASK_STATS) {
-        a->stats[node] = (struct ow_call){OW_CONNECTING, plan->stats_serial,
-                                          world->now + ow_between(world, OW_MS, 80 * OW_MS),
-                                          plan->stats_deadline.ns};
+        a->stats[node] =
+            (struct ow_call){OW_CONNECTING, plan->stats_serial,
+                             world->run->now + driver_between(world->run, OW_MS, 80 * OW_MS),
+                             plan->stats_deadline.ns};
         a->nodes[node].stats = (struct order_call){plan->stats_serial, ORDER_CALL_PENDING};
     }
     if (plan->acts & ORDER_WRITE)
         write_evidence(world, a, node);
     if (plan->acts & ORDER_FENCE_NODE) {
-        ow_say(world, "agent %d fences node %d", agent, node);
-        a->fence_at[node] = world->now + ow_between(world, OW_MS, 500 * OW_MS);
+        driver_say(world->run, "agent %d fences node %d", agent, node);
+        a->fence_at[node] = world->run->now + driver_between(world->run, OW_MS, 500 * OW_MS);
         a->fence_incarnation[node] = a->nodes[node].incarnation;
         world->stats->fenced++;
     }
@@ -418,17 +423,17 @@ static void execute_request(struct ow_world *world, int agent)
     struct ow_meta *m = &world->metas[agent];
 
     if (a->plan.send_recover) {
-        ow_say(world, "agent %d: Recover", agent);
+        driver_say(world->run, "agent %d: Recover", agent);
         request->recover = ORDER_CALL_PENDING;
-        a->recover_until = world->now + RECOVER_NS;
+        a->recover_until = world->run->now + RECOVER_NS;
         ow_recover(world, agent);
     }
     if (request->recover == ORDER_CALL_PENDING) {
         bool is_over = m->phase >= OW_COMMITTING && m->is_alive;
-        if (is_over || !m->is_alive || world->now >= a->recover_until) {
+        if (is_over || !m->is_alive || world->run->now >= a->recover_until) {
             request->recover =
                 is_over && !ow_is_on(world, OW_LOST) ? ORDER_CALL_DONE : ORDER_CALL_UNKNOWN;
-            request->recover_ended_at = at(world->now);
+            request->recover_ended_at = at(world->run->now);
         }
     }
     if (a->plan.fence_meta)
@@ -437,9 +442,9 @@ static void execute_request(struct ow_world *world, int agent)
     world->stats->orders_failed += a->plan.ended == ORDER_END_FAILED;
     if (a->plan.ended != ORDER_END_NONE)
         request->kind = ORDER_REQUEST_NONE;
-    if (request->kind != ORDER_REQUEST_NONE && world->now > a->request_bound)
-        ow_fail(world, "end: an order of agent %d waits for %s", agent,
-                order_wait_name(a->plan.wait));
+    if (request->kind != ORDER_REQUEST_NONE && world->run->now > a->request_bound)
+        driver_fail(world->run, "end: an order of agent %d waits for %s", agent,
+                    order_wait_name(a->plan.wait));
 }
 
 static void execute(struct ow_world *world, int agent)
@@ -447,7 +452,7 @@ static void execute(struct ow_world *world, int agent)
     struct ow_agent *a = &world->agents[agent];
     struct ow_meta *m = &world->metas[agent];
 
-    for (int n = 0; n < OW_NODES && a->plan.stop && world->plant != OW_PLANT_NO_STOP; n++)
+    for (int n = 0; n < OW_NODES && a->plan.stop && world->run->plant != OW_PLANT_NO_STOP; n++)
         cancel(a, n);
     for (int n = 0; n < OW_NODES; n++)
         execute_node(world, agent, n);
@@ -455,8 +460,8 @@ static void execute(struct ow_world *world, int agent)
     world->stats->held_starts += a->plan.hold_start && m->hold_until == 0;
     m->hold_until = a->plan.hold_start ? a->plan.hold_until.ns : 0;
     if (a->plan.hold_start && !m->is_alive && a->facts.request.kind != ORDER_REQUEST_HANDOVER &&
-        world->now > a->died_at + OW_START_NS)
-        ow_fail(world, "end: the start of meta %d is held beyond its bound", agent);
+        world->run->now > a->died_at + OW_START_NS)
+        driver_fail(world->run, "end: the start of meta %d is held beyond its bound", agent);
     execute_request(world, agent);
     world->stats->blocks[a->plan.block]++;
     world->stats->steps[a->plan.step]++;
@@ -466,14 +471,14 @@ void ow_agent_step(struct ow_world *world, int agent)
 {
     struct ow_agent *a = &world->agents[agent];
 
-    if (world->now < a->down_until)
+    if (world->run->now < a->down_until)
         return;
     read_database(world, agent);
     read_status(world, agent);
     refresh_gate(world, agent);
     fill(world, agent);
     step_calls(world, agent);
-    if (world->plant == OW_PLANT_ONE_READ)
+    if (world->run->plant == OW_PLANT_ONE_READ)
         for (uint32_t n = 0; n < a->memory.node_count; n++) {
             a->memory.nodes[n].had_empty_read = true;
             a->memory.nodes[n].none_revision = a->facts.drops.revision;

@@ -17,7 +17,7 @@ struct order_drops ow_drops(const struct ow_world *world)
     }
     drops.may_build |=
         drops.creating > 0 || world->db.has_got_past || !world->db.last_ended_well;
-    if (world->plant == OW_PLANT_BUILDING)
+    if (world->run->plant == OW_PLANT_BUILDING)
         drops.may_build = false;
     return drops;
 }
@@ -38,7 +38,7 @@ void ow_open_marker(struct ow_world *world, int meta)
     db->marker = (struct order_marker){.id = ++db->next_marker,
                                        .term = db->term,
                                        .is_global = true,
-                                       .opened_at = {world->now}};
+                                       .opened_at = {world->run->now}};
     db->refused_at = 0;
     memset(db->acks, 0, sizeof(db->acks));
 }
@@ -50,7 +50,7 @@ static bool is_acknowledged(const struct ow_world *world, const struct ow_databa
 
     return ack->how > ORDER_NONE ||
            (ack->how == ORDER_NONE &&
-            (ack->revision == db->revision || world->plant == OW_PLANT_REVISION));
+            (ack->revision == db->revision || world->run->plant == OW_PLANT_REVISION));
 }
 
 static bool are_all_acknowledged(const struct ow_world *world, const struct ow_database *db)
@@ -63,13 +63,13 @@ static bool are_all_acknowledged(const struct ow_world *world, const struct ow_d
 
 static bool has_bound_come(const struct ow_world *world, const struct ow_database *db)
 {
-    return !db->holds_on && world->plant != OW_PLANT_NO_BOUND &&
-           world->now >= db->marker.opened_at.ns + world->config.max_hold_ns;
+    return !db->holds_on && world->run->plant != OW_PLANT_NO_BOUND &&
+           world->run->now >= db->marker.opened_at.ns + world->config.max_hold_ns;
 }
 
 static bool is_agent_absent(const struct ow_world *world, const struct ow_database *db)
 {
-    return world->now - db->refreshed_at[db->holder] > world->config.gate_stale_ns;
+    return world->run->now - db->refreshed_at[db->holder] > world->config.gate_stale_ns;
 }
 
 // As the agent reads it; that it is absent it need not be told.
@@ -85,8 +85,9 @@ static void check_reclaim(struct ow_world *world, const char *why)
         for (int j = 0; j < OW_JOBS; j++)
             if (world->jobs[j].exists && world->jobs[j].is_dropped &&
                 world->nodes[n].is_alive && world->nodes[n].runs[j])
-                ow_fail(world, "P7: job %d is reclaimed, node %d runs it, acknowledged by %s",
-                        j, n, order_evidence_name(world->db.acks[n].how));
+                driver_fail(world->run,
+                            "P7: job %d is reclaimed, node %d runs it, acknowledged by %s", j,
+                            n, order_evidence_name(world->db.acks[n].how));
 }
 
 // Whether a removal in a recovery may commit now. What lets it pass without acknowledgements is
@@ -100,7 +101,7 @@ bool ow_may_pass(struct ow_world *world, int meta)
         return false; // the guard's business
     if (db->mode != ORDER_ENFORCE)
         why = "observe";
-    else if (ow_is_on(world, OW_EXCEPTION) && ow_chance(world, 2))
+    else if (ow_is_on(world, OW_EXCEPTION) && driver_chance(world->run, 2))
         why = "exception";
     else if (are_all_acknowledged(world, db))
         why = NULL;
@@ -109,15 +110,15 @@ bool ow_may_pass(struct ow_world *world, int meta)
     else if (has_bound_come(world, db))
         why = "bound";
     else {
-        db->refused_at = world->now;
+        db->refused_at = world->run->now;
         db->is_waiting = true;
         return false;
     }
     world->stats->bounds += why && strcmp(why, "bound") == 0;
     world->stats->blind_gates += why && strcmp(why, "bound") != 0;
     if (why && strcmp(why, "exception") == 0)
-        world->exception_at = world->now;
-    ow_say(world, "removal passes (%s)", why ? why : "all acknowledged");
+        world->exception_at = world->run->now;
+    driver_say(world->run, "removal passes (%s)", why ? why : "all acknowledged");
     check_reclaim(world, why);
     return true;
 }
@@ -136,7 +137,7 @@ void ow_passed(struct ow_world *world, int meta, bool is_gated)
         return;
     db->is_waiting = false;
     db->refused_at = 0;
-    if (world->plant == OW_PLANT_ROUND)
+    if (world->run->plant == OW_PLANT_ROUND)
         return;
     db->marker.round++;
     memset(db->acks, 0, sizeof(db->acks));

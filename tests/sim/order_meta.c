@@ -22,15 +22,15 @@ void ow_meta_die(struct ow_world *world, int meta)
 
     if (!m->is_alive)
         return;
-    ow_say(world, "meta %d dies", meta);
+    driver_say(world->run, "meta %d dies", meta);
     if (ow_is_engaged(m)) {
         agent->died = m->incarnation;
         agent->died_term = m->owned;
-        agent->died_at = world->now + ow_between(world, OW_MS, 300 * OW_MS);
+        agent->died_at = world->run->now + driver_between(world->run, OW_MS, 300 * OW_MS);
     }
     *m = (struct ow_meta){.incarnation = m->incarnation,
-                          .wants_start_at =
-                              world->now + ow_between(world, 400 * OW_MS, 2 * OW_S)};
+                          .wants_start_at = world->run->now +
+                                            driver_between(world->run, 400 * OW_MS, 2 * OW_S)};
 }
 
 static bool reaches_database(const struct ow_world *world, int meta)
@@ -49,7 +49,7 @@ void ow_recover(struct ow_world *world, int meta)
         return; // none runs without a control stream: it has the next attempt
     m->phase = OW_PAUSE;
     m->attempts = 0;
-    m->next_at = world->now;
+    m->next_at = world->run->now;
     world->stats->recoveries++;
 }
 
@@ -59,7 +59,8 @@ static void fail_attempt(struct ow_world *world, struct ow_meta *m)
 
     m->attempts++;
     m->phase = OW_PAUSE;
-    m->next_at = world->now + ow_between(world, pause / 2, pause < 5 * OW_S ? pause : 5 * OW_S);
+    m->next_at = world->run->now +
+                 driver_between(world->run, pause / 2, pause < 5 * OW_S ? pause : 5 * OW_S);
 }
 
 static void drop_job(struct ow_world *world, struct ow_job *job)
@@ -96,7 +97,7 @@ static void begin_attempt(struct ow_world *world, int meta)
         drop_job(world, job);
     }
     m->phase = OW_LOADING;
-    m->next_at = world->now + ow_between(world, 5 * OW_MS, 300 * OW_MS);
+    m->next_at = world->run->now + driver_between(world->run, 5 * OW_MS, 300 * OW_MS);
 }
 
 static bool has_removal(const struct ow_world *world)
@@ -113,11 +114,11 @@ static void try_removal(struct ow_world *world, int meta)
 
     if (m->phase == OW_LOADING) {
         m->phase = OW_REMOVING;
-        m->refused_since = world->now;
+        m->refused_since = world->run->now;
     }
     if (has_removal(world)) {
         if (!reaches_database(world, meta) || !ow_may_pass(world, meta)) {
-            if (world->now - m->refused_since < OW_S && reaches_database(world, meta))
+            if (world->run->now - m->refused_since < OW_S && reaches_database(world, meta))
                 return; // it waits
             world->db.is_waiting = false;
             world->stats->refused++;
@@ -145,7 +146,7 @@ static void open_streams(struct ow_world *world, int meta)
     if (!are_all_in)
         return;
     m->phase = OW_BUILDING;
-    m->next_at = world->now + ow_between(world, 50 * OW_MS, OW_S);
+    m->next_at = world->run->now + driver_between(world->run, 50 * OW_MS, OW_S);
 }
 
 static void build(struct ow_world *world, int meta)
@@ -158,7 +159,7 @@ static void build(struct ow_world *world, int meta)
             if (world->jobs[j].exists && !world->jobs[j].is_dropped &&
                 (world->jobs[j].nodes & (1U << n)))
                 node->runs[j] = true;
-        node->blind_until = world->now + ow_between(world, 50 * OW_MS, 3 * OW_S);
+        node->blind_until = world->run->now + driver_between(world->run, 50 * OW_MS, 3 * OW_S);
     }
     if (m->fails_next) {
         m->fails_next = false;
@@ -168,7 +169,7 @@ static void build(struct ow_world *world, int meta)
     }
     m->phase = OW_COMMITTING;
     m->is_bootstrap = false;
-    m->next_at = world->now + OW_S;
+    m->next_at = world->run->now + OW_S;
     for (int n = 0; n < OW_NODES; n++) // the first barrier passes what is built
         if (world->nodes[n].blind_until > m->next_at)
             m->next_at = world->nodes[n].blind_until;
@@ -192,15 +193,17 @@ void ow_create(struct ow_world *world)
         if (world->jobs[j].exists)
             continue;
         world->jobs[j] = (struct ow_job){.exists = true,
-                                         .is_creating = ow_chance(world, 60),
-                                         .nodes = (uint32_t)ow_between(world, 1, 8)};
-        world->jobs[j].created_at = world->now + ow_between(world, OW_S, 20 * OW_S);
+                                         .is_creating = driver_chance(world->run, 60),
+                                         .nodes = (uint32_t)driver_between(world->run, 1, 8)};
+        world->jobs[j].created_at =
+            world->run->now + driver_between(world->run, OW_S, 20 * OW_S);
         for (int n = 0; n < OW_NODES; n++) {
             struct ow_node *node = &world->nodes[n];
             node->runs[j] = node->is_alive && node->owner == world->db.holder &&
                             (world->jobs[j].nodes & (1U << n));
             if (node->runs[j] && world->jobs[j].is_creating)
-                node->blind_until = world->now + ow_between(world, 50 * OW_MS, 900 * OW_MS);
+                node->blind_until =
+                    world->run->now + driver_between(world->run, 50 * OW_MS, 900 * OW_MS);
         }
         return;
     }
@@ -210,7 +213,7 @@ void ow_create(struct ow_world *world)
 void ow_drop(struct ow_world *world)
 {
     int leader = world->db.holder;
-    int first = (int)ow_between(world, 0, OW_JOBS);
+    int first = (int)driver_between(world->run, 0, OW_JOBS);
 
     for (int i = 0; i < OW_JOBS; i++) {
         int j = (first + i) % OW_JOBS;
@@ -220,7 +223,7 @@ void ow_drop(struct ow_world *world)
         drop_job(world, job);
         if (leader != OW_NOBODY && world->metas[leader].phase == OW_RUNNING)
             world->metas[leader].dropping_at[j] =
-                world->now + ow_between(world, 200 * OW_MS, 6 * OW_S);
+                world->run->now + driver_between(world->run, 200 * OW_MS, 6 * OW_S);
         return;
     }
 }
@@ -230,11 +233,11 @@ void ow_drop(struct ow_world *world)
 static void collect_drops(struct ow_world *world, struct ow_meta *m)
 {
     for (int j = 0; j < OW_JOBS; j++) {
-        if (m->dropping_at[j] == 0 || world->now < m->dropping_at[j])
+        if (m->dropping_at[j] == 0 || world->run->now < m->dropping_at[j])
             continue;
         for (int n = 0; n < OW_NODES; n++)
             if (world->nodes[n].runs[j] && world->nodes[n].stuck_job == j &&
-                world->now < world->nodes[n].stuck_until)
+                world->run->now < world->nodes[n].stuck_until)
                 return;
         for (int n = 0; n < OW_NODES; n++)
             world->nodes[n].runs[j] = false;
@@ -249,10 +252,10 @@ static void run_jobs(struct ow_world *world, struct ow_meta *m)
     collect_drops(world, m);
     for (int j = 0; j < OW_JOBS; j++) {
         struct ow_job *job = &world->jobs[j];
-        if (job->exists && job->is_creating && world->now >= job->created_at)
+        if (job->exists && job->is_creating && world->run->now >= job->created_at)
             job->is_creating = false;
         if (job->exists && job->is_dropped && m->dropping_at[j] == 0)
-            m->dropping_at[j] = world->now + OW_S;
+            m->dropping_at[j] = world->run->now + OW_S;
     }
 }
 
@@ -271,19 +274,19 @@ static void win(struct ow_world *world, int meta)
     if (old == OW_NOBODY || old == meta)
         db->predecessor = ORDER_DEATH_CONFIRMED;
     db->holder = meta;
-    db->renewed_at = world->now;
+    db->renewed_at = world->run->now;
     db->owner = m->incarnation;
     m->owned = ++db->term;
     db->last_ended_well = db->marker.id == 0;
     db->marker.id = 0; // superseded
     ow_open_marker(world, meta);
     world->stats->takeovers++;
-    ow_say(world, "meta %d leads term %lu%s", meta, (unsigned long)db->term,
-           is_zombie ? ", the old one lives" : "");
+    driver_say(world->run, "meta %d leads term %lu%s", meta, (unsigned long)db->term,
+               is_zombie ? ", the old one lives" : "");
     m->phase = OW_PAUSE;
     m->is_bootstrap = true;
     m->attempts = 0;
-    m->next_at = world->now + ow_between(world, 50 * OW_MS, OW_S);
+    m->next_at = world->run->now + driver_between(world->run, 50 * OW_MS, OW_S);
 }
 
 static void elect(struct ow_world *world, int meta)
@@ -296,11 +299,11 @@ static void elect(struct ow_world *world, int meta)
         return;
     if (m->phase == OW_FOLLOWER) {
         if (db->holder == OW_NOBODY || db->holder == meta ||
-            world->now > db->renewed_at + OW_TTL_NS)
+            world->run->now > db->renewed_at + OW_TTL_NS)
             win(world, meta);
     } else if (is_owner) {
-        db->renewed_at = world->now;
-    } else if (m->paused_until < world->now) {
+        db->renewed_at = world->run->now;
+    } else if (m->paused_until < world->run->now) {
         ow_meta_die(world, meta); // superseded
     }
 }
@@ -310,8 +313,8 @@ static void watch_lease(struct ow_world *world, int meta)
 {
     struct ow_meta *m = &world->metas[meta];
 
-    if (ow_is_engaged(m) && m->paused_until < world->now &&
-        world->now >= world->db.renewed_at + OW_TTL_NS - OW_MARGIN_NS &&
+    if (ow_is_engaged(m) && m->paused_until < world->run->now &&
+        world->run->now >= world->db.renewed_at + OW_TTL_NS - OW_MARGIN_NS &&
         world->db.holder == meta)
         ow_meta_die(world, meta);
 }
@@ -325,7 +328,7 @@ static void run_phase(struct ow_world *world, int meta)
         return;
     }
     if (m->phase != OW_RESETTING && m->phase != OW_RUNNING && m->phase != OW_REMOVING &&
-        world->now < m->next_at)
+        world->run->now < m->next_at)
         return;
     switch (m->phase) {
     case OW_FOLLOWER: break;
@@ -352,11 +355,11 @@ void ow_meta_step(struct ow_world *world, int meta)
     struct ow_meta *m = &world->metas[meta];
 
     if (!m->is_alive) {
-        if (world->now < m->wants_start_at || world->now < m->hold_until)
+        if (world->run->now < m->wants_start_at || world->run->now < m->hold_until)
             return;
         m->is_alive = true;
         m->incarnation = ++world->next_incarnation;
-        ow_say(world, "meta %d starts", meta);
+        driver_say(world->run, "meta %d starts", meta);
         return;
     }
     elect(world, meta);

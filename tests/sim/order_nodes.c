@@ -12,7 +12,7 @@ void ow_node_enqueue(struct ow_world *world, int node, struct ow_init init)
     if (!n->is_alive)
         return;
     if (n->queued == OW_QUEUE) {
-        ow_fail(world, "P8: %d Inits wait in node %d", n->queued, node);
+        driver_fail(world->run, "P8: %d Inits wait in node %d", n->queued, node);
         return;
     }
     n->queue[n->queued++] = init;
@@ -26,11 +26,12 @@ void ow_node_die(struct ow_world *world, int node)
 
     if (!n->is_alive)
         return;
-    ow_say(world, "node %d dies", node);
+    driver_say(world->run, "node %d dies", node);
     *n = (struct ow_node){.incarnation = incarnation,
                           .worker_id = worker_id, // its row is used again
                           .owner = OW_NOBODY,
-                          .back_at = world->now + ow_between(world, OW_S, 6 * OW_S)};
+                          .back_at =
+                              world->run->now + driver_between(world->run, OW_S, 6 * OW_S)};
 }
 
 static void reset(struct ow_world *world, int node, const struct ow_init *init)
@@ -57,21 +58,21 @@ void ow_node_step(struct ow_world *world, int node)
     struct ow_node *n = &world->nodes[node];
 
     if (!n->is_alive) {
-        if (world->now < n->back_at)
+        if (world->run->now < n->back_at)
             return;
         n->is_alive = true;
         n->incarnation = ++world->next_incarnation;
-        ow_say(world, "node %d is back", node);
+        driver_say(world->run, "node %d is back", node);
     }
     if (!ow_is_on(world, OW_API_STALE))
         world->shown[node] = n->incarnation;
     // The queue's head waits for who ignores the abort.
-    while (n->queued > 0 && (world->now >= n->stuck_until || !n->runs[n->stuck_job])) {
+    while (n->queued > 0 && (world->run->now >= n->stuck_until || !n->runs[n->stuck_job])) {
         struct ow_init init = n->queue[0];
         n->queued--;
         memmove(n->queue, n->queue + 1, (size_t)n->queued * sizeof(n->queue[0]));
-        ow_say(world, "node %d is reset by %s %d", node,
-               init.from < OW_METAS ? "meta" : "agent", init.from % OW_METAS);
+        driver_say(world->run, "node %d is reset by %s %d", node,
+                   init.from < OW_METAS ? "meta" : "agent", init.from % OW_METAS);
         reset(world, node, &init);
     }
 }

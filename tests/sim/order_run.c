@@ -3,13 +3,9 @@
 #include "tests/sim/order.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "tests/sim/chance.h"
-#include "tests/sim/driver.h"
 
 #define FAULTS_END (90 * OW_S)
 #define END_AT     (FAULTS_END + 60 * OW_S)
@@ -37,47 +33,9 @@ static const struct driver_plant plants[OW_PLANTS] = {
     [OW_PLANT_START] = {"start-without-bound", "end: the start"},
 };
 
-int64_t ow_between(struct ow_world *world, int64_t low, int64_t high)
-{
-    return chance_between(&world->rng, low, high);
-}
-
-bool ow_chance(struct ow_world *world, int percent)
-{
-    return ow_between(world, 0, 100) < percent;
-}
-
-void ow_say(const struct ow_world *world, const char *fmt, ...)
-{
-    va_list args;
-
-    if (!world->is_verbose)
-        return;
-    (void)printf("%10.3f s  ", (double)world->now / 1e9);
-    va_start(args, fmt);
-    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started above
-    (void)vprintf(fmt, args);
-    va_end(args);
-    (void)printf("\n");
-}
-
-void ow_fail(struct ow_world *world, const char *fmt, ...)
-{
-    va_list args;
-
-    if (world->failed)
-        return;
-    world->failed = true;
-    va_start(args, fmt);
-    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started above
-    (void)vsnprintf(world->failure, sizeof(world->failure), fmt, args);
-    va_end(args);
-    ow_say(world, "VIOLATION %s", world->failure);
-}
-
 bool ow_is_on(const struct ow_world *world, enum ow_fault fault)
 {
-    return world->until[fault] > world->now;
+    return world->until[fault] > world->run->now;
 }
 
 // ---- faults
@@ -88,27 +46,27 @@ static void order_something(struct ow_world *world)
     struct ow_agent *a = leader == OW_NOBODY ? NULL : &world->agents[leader];
     const struct order_config *config = &world->config;
 
-    if (!a || a->facts.request.kind != ORDER_REQUEST_NONE || a->down_until > world->now)
+    if (!a || a->facts.request.kind != ORDER_REQUEST_NONE || a->down_until > world->run->now)
         return;
     a->facts.request = (struct order_request){
-        .kind = ow_chance(world, 50) ? ORDER_REQUEST_RECOVER : ORDER_REQUEST_HANDOVER,
+        .kind = driver_chance(world->run, 50) ? ORDER_REQUEST_RECOVER : ORDER_REQUEST_HANDOVER,
         .id = ++world->next_request,
-        .at = {world->now},
+        .at = {world->run->now},
         .wait_ns = OW_WAIT_NS};
-    a->request_bound = world->now + OW_WAIT_NS + config->max_hold_ns + config->handover_ns +
-                       2 * OW_TTL_NS + 20 * OW_S;
-    ow_say(world, "agent %d is ordered to %s", leader,
-           a->facts.request.kind == ORDER_REQUEST_RECOVER ? "recover" : "hand over");
+    a->request_bound = world->run->now + OW_WAIT_NS + config->max_hold_ns +
+                       config->handover_ns + 2 * OW_TTL_NS + 20 * OW_S;
+    driver_say(world->run, "agent %d is ordered to %s", leader,
+               a->facts.request.kind == ORDER_REQUEST_RECOVER ? "recover" : "hand over");
 }
 
 static void stick(struct ow_world *world, int64_t until)
 {
-    struct ow_node *n = &world->nodes[ow_between(world, 0, OW_NODES)];
-    int first = (int)ow_between(world, 0, OW_JOBS);
+    struct ow_node *n = &world->nodes[driver_between(world->run, 0, OW_NODES)];
+    int first = (int)driver_between(world->run, 0, OW_JOBS);
 
     for (int i = 0; i < OW_JOBS; i++) {
         int j = (first + i) % OW_JOBS;
-        if (!n->runs[j] || n->stuck_until > world->now)
+        if (!n->runs[j] || n->stuck_until > world->run->now)
             continue;
         n->stuck_job = j;
         n->stuck_until = until;
@@ -118,14 +76,14 @@ static void stick(struct ow_world *world, int64_t until)
 
 static void begin_fault(struct ow_world *world)
 {
-    enum ow_fault fault = (enum ow_fault)ow_between(world, 0, OW_FAULTS);
+    enum ow_fault fault = (enum ow_fault)driver_between(world->run, 0, OW_FAULTS);
     int leader = world->db.holder;
-    int node = (int)ow_between(world, 0, OW_NODES);
-    int64_t until = world->now + ow_between(world, 2 * OW_S, 30 * OW_S);
+    int node = (int)driver_between(world->run, 0, OW_NODES);
+    int64_t until = world->run->now + driver_between(world->run, 2 * OW_S, 30 * OW_S);
 
-    if (ow_chance(world, 30)) // what all of this is about
-        fault = ow_chance(world, 50) ? OW_DROP : OW_CREATE;
-    if (muted_has(&world->muted, world->fault_count++))
+    if (driver_chance(world->run, 30)) // what all of this is about
+        fault = driver_chance(world->run, 50) ? OW_DROP : OW_CREATE;
+    if (driver_mutes_next(world->run))
         return;
     if (fault == OW_ATTEMPT) { // counted when it comes
         if (leader != OW_NOBODY)
@@ -134,7 +92,7 @@ static void begin_fault(struct ow_world *world)
     }
     world->stats->faults[fault]++;
     world->until[fault] = until;
-    ow_say(world, "FAULT %s until %.1f s", fault_names[fault], (double)until / 1e9);
+    driver_say(world->run, "FAULT %s until %.1f s", fault_names[fault], (double)until / 1e9);
     switch ((int)fault) {
     case OW_DROP: ow_drop(world); break;
     case OW_CREATE: ow_create(world); break;
@@ -144,13 +102,14 @@ static void begin_fault(struct ow_world *world)
     case OW_NODE_CRASH: ow_node_die(world, node); break;
     case OW_REREGISTER: world->nodes[node].worker_id += OW_NODES; break;
     case OW_BLIND:
-        if (world->now > world->nodes[node].blind_until + 2 * OW_S)
+        if (world->run->now > world->nodes[node].blind_until + 2 * OW_S)
             world->nodes[node].blind_until =
-                world->now + ow_between(world, 50 * OW_MS, 400 * OW_MS);
+                world->run->now + driver_between(world->run, 50 * OW_MS, 400 * OW_MS);
         break;
     case OW_AGENT_DOWN:
-        node = (int)ow_between(world, 0, OW_METAS);
-        world->agents[node].down_until = world->now + ow_between(world, OW_S / 2, 15 * OW_S);
+        node = (int)driver_between(world->run, 0, OW_METAS);
+        world->agents[node].down_until =
+            world->run->now + driver_between(world->run, OW_S / 2, 15 * OW_S);
         ow_agent_forget(world, node);
         break;
     default: break;
@@ -178,7 +137,7 @@ static void calm_down(struct ow_world *world)
         world->metas[i].paused_until = world->agents[i].down_until = 0;
     for (int n = 0; n < OW_NODES; n++)
         world->nodes[n].stuck_until = 0;
-    ow_say(world, "the faults are over");
+    driver_say(world->run, "the faults are over");
 }
 
 // ---- checks
@@ -190,7 +149,7 @@ static void check_bound(struct ow_world *world)
     int64_t bound = db->marker.opened_at.ns + world->config.max_hold_ns;
 
     if (db->marker.id != 0 && !db->holds_on && db->refused_at > bound + OW_S)
-        ow_fail(world, "end: a removal is refused after max_hold");
+        driver_fail(world->run, "end: a removal is refused after max_hold");
 }
 
 static void check_end(struct ow_world *world)
@@ -199,15 +158,16 @@ static void check_end(struct ow_world *world)
     const struct ow_meta *m = db->holder == OW_NOBODY ? NULL : &world->metas[db->holder];
 
     if (!m || !m->is_alive || m->phase != OW_RUNNING || db->owner != m->incarnation)
-        ow_fail(world, "end: there is no running leader (phase %d)", m ? (int)m->phase : -1);
+        driver_fail(world->run, "end: there is no running leader (phase %d)",
+                    m ? (int)m->phase : -1);
     if (db->marker.id != 0)
-        ow_fail(world, "end: a marker is open");
+        driver_fail(world->run, "end: a marker is open");
     for (int j = 0; j < OW_JOBS; j++)
         if (world->jobs[j].exists && world->jobs[j].is_dropped)
-            ow_fail(world, "end: job %d is not reclaimed", j);
+            driver_fail(world->run, "end: job %d is not reclaimed", j);
     for (int i = 0; i < OW_METAS; i++)
         if (world->agents[i].facts.request.kind != ORDER_REQUEST_NONE)
-            ow_fail(world, "end: an order of agent %d is open", i);
+            driver_fail(world->run, "end: an order of agent %d is open", i);
 }
 
 // ---- a schedule
@@ -218,35 +178,37 @@ static void set_up(struct ow_world *world)
     world->config.max_hold_ns = 20 * OW_S;
     world->config.kill_after_ns = 6 * OW_S;
     world->config.reset_before_start_ns =
-        world->plant == OW_PLANT_START ? 3600 * OW_S : OW_START_NS;
+        world->run->plant == OW_PLANT_START ? 3600 * OW_S : OW_START_NS;
     world->config.handover_ns = OW_TTL_NS;
     world->config.gate_stale_ns = 4 * OW_S;
     world->config.init_timeout_ns = 8 * OW_S;
-    world->config.may_fence_nodes = ow_chance(world, 40);
-    world->config.holds_on = world->plant != OW_PLANT_NO_BOUND && ow_chance(world, 15);
-    world->db =
-        (struct ow_database){.holder = OW_NOBODY,
-                             .old_meta = OW_NOBODY,
-                             .mode = ow_chance(world, 85) ? ORDER_ENFORCE : ORDER_OBSERVE,
-                             .last_ended_well = true,
-                             .holds_on = world->config.holds_on};
+    world->config.may_fence_nodes = driver_chance(world->run, 40);
+    world->config.holds_on =
+        world->run->plant != OW_PLANT_NO_BOUND && driver_chance(world->run, 15);
+    world->db = (struct ow_database){.holder = OW_NOBODY,
+                                     .old_meta = OW_NOBODY,
+                                     .mode = driver_chance(world->run, 85) ? ORDER_ENFORCE
+                                                                           : ORDER_OBSERVE,
+                                     .last_ended_well = true,
+                                     .holds_on = world->config.holds_on};
     world->cut_node = world->cut_meta = OW_NOBODY;
     world->next_incarnation = 100;
     for (int n = 0; n < OW_NODES; n++)
         world->nodes[n] = (struct ow_node){.worker_id = n + 1, .owner = OW_NOBODY};
     for (int i = 0; i < 6; i++)
         world->jobs[i] = (struct ow_job){
-            .exists = true, .nodes = (uint32_t)ow_between(world, 1, 1 << OW_NODES)};
+            .exists = true, .nodes = (uint32_t)driver_between(world->run, 1, 1 << OW_NODES)};
 }
 
 static void step(struct ow_world *world)
 {
-    int first = (int)ow_between(world, 0, OW_METAS);
+    int first = (int)driver_between(world->run, 0, OW_METAS);
 
-    world->now += ow_between(world, 10 * OW_MS, 120 * OW_MS);
-    if (!world->is_calm && world->now >= FAULTS_END)
+    world->run->now += driver_between(world->run, 10 * OW_MS, 120 * OW_MS);
+    if (!world->is_calm && world->run->now >= FAULTS_END)
         calm_down(world);
-    if (!world->is_calm && world->now > 10 * OW_S && ow_between(world, 0, 16) == 0)
+    if (!world->is_calm && world->run->now > 10 * OW_S &&
+        driver_between(world->run, 0, 16) == 0)
         begin_fault(world);
     for (int n = 0; n < OW_NODES; n++)
         ow_node_step(world, n);
@@ -257,31 +219,22 @@ static void step(struct ow_world *world)
     check_bound(world);
 }
 
-static bool run_one(struct driver_run *run, void *stats)
+static void run_one(struct driver_run *run, void *stats)
 {
     struct ow_world *world = calloc(1, sizeof(*world));
-    bool failed = false;
 
     if (!world)
         abort();
-    world->seed = run->seed;
-    world->rng = run->seed * UINT64_C(0x2545f4914f6cdd1d);
-    world->plant = (enum ow_plant)run->plant;
-    world->is_verbose = run->is_verbose;
-    world->muted = run->muted;
+    world->run = run;
     world->stats = stats;
-    world->now = OW_S;
+    run->now = OW_S;
     set_up(world);
-    while (!world->failed && world->now < END_AT)
+    while (!run->failed && run->now < END_AT)
         step(world);
-    if (!world->failed)
+    if (!run->failed)
         check_end(world);
     world->stats->runs++;
-    failed = world->failed;
-    memcpy(run->why, world->failure, sizeof(world->failure));
-    run->fault_count = world->fault_count;
     free(world);
-    return failed;
 }
 
 static int print_counts(const void *stats)
@@ -344,7 +297,7 @@ int main(int argc, char **argv)
                                          .count = 1000,
                                          .share = 5,
                                          .needs_seeds = false,
-                                         .run = run_one,
+                                         .play = run_one,
                                          .print_counts = print_counts};
 
     return driver_main(&driver, argc, argv);

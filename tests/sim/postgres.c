@@ -35,8 +35,8 @@ static void note_lost(struct world *world, int id)
 {
     for (int i = 0; i < world->pod_count; i++) {
         struct meta *meta = &world->pods[i].meta;
-        if (world->pods[i].exists && world->pods[i].id != id && meta->engaged_at != 0 &&
-            meta->lost_at == 0)
+        bool has_led = meta->engaged_at != 0 || (meta->phantom && meta->renewed_at != 0);
+        if (world->pods[i].exists && world->pods[i].id != id && has_led && meta->lost_at == 0)
             meta->lost_at = world->now;
     }
 }

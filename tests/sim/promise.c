@@ -6,9 +6,10 @@
 
 #include "agent/kube/label.h"
 
-// From the end of what disturbs an agent's way to the API to a label that is right: a back-off,
-// a server's own word and a time-out.
-#define CONVERGE_NS   (12 * S)
+// From the end of what disturbs an agent's way to the API to a label that is right: a request
+// that gets no answer (5 s), and the longest back-off after it (8 s and a quarter; a server's
+// own word is no longer).
+#define CONVERGE_NS   (16 * S)
 #define CALM_NS       (25 * S) // … and of what it left behind: a late repeat, a look later
 #define YOUNG_LIST_NS (5 * S)  // a new leader lists the labels of its siblings so often …
 #define YOUNG_NS      (30 * S) // … for so long, then at each resync
@@ -68,16 +69,30 @@ static void note_wrong(int64_t *since, bool is_wrong, int64_t now)
         *since = now;
 }
 
+// It can't know yet that it has lost the row, to a failover that lost its term or to somebody
+// who deleted it; and the agent of who leads now clears its label.
+static bool is_contested(const struct world *world, int pod)
+{
+    const struct kube_node *nodes = world->cluster->nodes;
+    const struct database *db = &world->db;
+    const struct pod *p = &world->pods[pod];
+
+    if (nodes[pod].wish != LABEL_LEADER ||
+        (db->row && db->id == p->id && db->row_tag == p->meta.tag))
+        return false;
+    for (int i = 0; i < world->pod_count; i++)
+        if (i != pod && world->pods[i].exists && nodes[i].leads_since != 0)
+            return true;
+    return false;
+}
+
 static void check_own_label(struct world *world, int pod)
 {
     const struct cluster *cluster = world->cluster;
     struct kube_node *node = &world->cluster->nodes[pod];
     const struct api_pod *object = api_of(world, pod);
-    const struct meta *meta = &world->pods[pod].meta;
-    // Two lead until the first read after a failover that lost a term: the other's agent clears
-    // it.
-    bool is_lost = meta->engaged_at != 0 && meta->timeline != world->db.timeline;
-    bool is_judged = object && !object->deleting && world->pods[pod].agent.alive && !is_lost;
+    bool is_judged = object && !object->deleting && world->pods[pod].agent.alive &&
+                     !is_contested(world, pod);
     bool has_second = !cluster->has_operator && !cluster->observes;
     int64_t from = later(node->calm_since, node->wish_since);
 

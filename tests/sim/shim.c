@@ -209,6 +209,9 @@ void shim_turn(struct world *world, int pod)
     if (!shim->alive || world->failed || is_stopped(world, pod) ||
         host_stands_still(world, pod))
         return;
+    if (shim->looks_first)
+        facts.ports = shim->ports = meta_ports(&p->meta);
+    shim->looks_first = false;
     if (world->plant == PLANT_PORTS_BLIND)
         facts.ports = 0;
     shim_decide(&world->shim, &facts, &shim->memory, &shim->plan);

@@ -239,6 +239,7 @@ struct meta {
     uint32_t spare_conn; // a second idle one
     uint32_t acquiring;  // serial of the acquire under way, 0: none
     uint32_t acquires;
+    int64_t served_at;  // 5690 was opened
     int64_t engaged_at; // it acts since; 0: it doesn't
     int64_t renewed_at; // its last campaign that took or kept the row
     int64_t expiry_us;  // of that, by the database's clock
@@ -291,8 +292,8 @@ struct shim {
     uint32_t ring_next;
     uint32_t ring_done; // older ones were overtaken
     int64_t ipc_ns;
-    int64_t seen_ports_at;
     uint32_t ports;
+    bool looks_first; // its clock has moved on: the next look at the ports is due
 };
 
 struct pod {
@@ -329,6 +330,7 @@ struct pod {
     bool is_uncovered; // at the last step
     int64_t uncovered_until;
     bool lost_seen;      // a read after engagement showed that this incarnation lost the row
+    int64_t manual_at;   // the last moment at which somebody asked for a fence
     int64_t proof_until; // P2: no kill by the clock before that
     int64_t died_at;
     enum fence_reason died_of;

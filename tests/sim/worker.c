@@ -23,9 +23,9 @@ void wk_meta_die(struct wk_world *world, int meta)
 
     if (m->state == WK_DOWN)
         return;
-    wk_say(world, "meta %d dies", meta);
+    driver_say(world->run, "meta %d dies", meta);
     memset(m, 0, sizeof(*m));
-    m->next_at = world->now + wk_between(world, 200 * WK_MS, 3 * WK_S);
+    m->next_at = world->run->now + driver_between(world->run, 200 * WK_MS, 3 * WK_S);
     for (int i = 0; i < world->pod_count; i++)
         if (world->pods[i].meta == meta)
             world->pods[i].is_asking = false;
@@ -36,12 +36,12 @@ static void start(struct wk_world *world, int meta)
     struct wk_meta *m = &world->metas[meta];
 
     if (world->db.tag_count == WK_TAGS) {
-        wk_fail(world, "the simulation's own tags are used up");
+        driver_fail(world->run, "the simulation's own tags are used up");
         return;
     }
     m->state = WK_FOLLOWER;
     m->tag = world->db.tag_count++;
-    m->next_at = world->now + wk_between(world, 100 * WK_MS, 2 * WK_S);
+    m->next_at = world->run->now + driver_between(world->run, 100 * WK_MS, 2 * WK_S);
 }
 
 // ClusterController::new: each row has a whole expiry from now.
@@ -55,11 +55,11 @@ static void load(struct wk_world *world, int meta)
             continue;
         m->memory[row->id] = true;
         m->active[row->id] = row->is_active;
-        m->beat_at[row->id] = world->now;
+        m->beat_at[row->id] = world->run->now;
     }
     m->state = WK_LEADER;
-    m->checked_at = world->now;
-    wk_say(world, "meta %d leads", meta);
+    m->checked_at = world->run->now;
+    driver_say(world->run, "meta %d leads", meta);
 }
 
 static void recover(struct wk_world *world, struct wk_meta *m)
@@ -85,7 +85,7 @@ static void collect(struct wk_world *world, struct wk_meta *m)
 {
     for (int id = 1; id <= world->db.next_id; id++) {
         int place = m->memory[id] ? place_of(world, id) : WK_NONE;
-        if (place != WK_NONE && world->now - m->beat_at[id] > EXPIRY_NS)
+        if (place != WK_NONE && world->run->now - m->beat_at[id] > EXPIRY_NS)
             m->collected[place] = id;
     }
 }
@@ -95,14 +95,14 @@ static void check_expired(struct wk_world *world, int meta)
     struct wk_meta *m = &world->metas[meta];
 
     for (int place = 0; place < WK_PLACES; place++) {
-        if (m->collected[place] == 0 || wk_chance(world, 60))
+        if (m->collected[place] == 0 || driver_chance(world->run, 60))
             continue;
-        if (wk_begin(world, meta, WK_DELETE, place) || wk_chance(world, 20))
+        if (wk_begin(world, meta, WK_DELETE, place) || driver_chance(world->run, 20))
             m->collected[place] = 0;
     }
-    if (world->now - m->checked_at < WK_S)
+    if (world->run->now - m->checked_at < WK_S)
         return;
-    m->checked_at = world->now;
+    m->checked_at = world->run->now;
     collect(world, m);
 }
 
@@ -113,7 +113,7 @@ static void run_calls(struct wk_world *world, int meta)
     for (int i = 0; i < WK_CALLS; i++) {
         struct wk_call *call = &m->calls[i];
         struct wk_tx *tx = NULL;
-        if (call->id == 0 || call->at > world->now)
+        if (call->id == 0 || call->at > world->run->now)
             continue;
         tx = wk_begin(world, meta, WK_DELETE, call->place);
         if (!tx)
@@ -162,8 +162,8 @@ static void forget(struct wk_world *world, const struct wk_tx *tx)
     }
     // worker_extra_info.remove(id).unwrap()
     if (tx->call != 0 && !world->db.superseded[tx->tag])
-        wk_fail(world, "our DeleteWorkerNode aborts meta %d: it does not know %d", tx->meta,
-                tx->id);
+        driver_fail(world->run, "our DeleteWorkerNode aborts meta %d: it does not know %d",
+                    tx->meta, tx->id);
     wk_meta_die(world, tx->meta);
 }
 
@@ -174,14 +174,14 @@ void wk_committed(struct wk_world *world, const struct wk_tx *tx)
 
     if (pod)
         pod->is_asking = false;
-    wk_say(world, "tag %d, meta %d: %s of row %d at %d", tx->tag, tx->meta, kinds[tx->kind],
-           tx->id, tx->place);
+    driver_say(world->run, "tag %d, meta %d: %s of row %d at %d", tx->tag, tx->meta,
+               kinds[tx->kind], tx->id, tx->place);
     if (!is_same_process(world, tx))
         return;
     if (tx->kind == WK_ADD)
         m->memory[tx->id] = true;
     if (tx->kind == WK_ADD || tx->kind == WK_REUSE)
-        m->beat_at[tx->id] = world->now;
+        m->beat_at[tx->id] = world->run->now;
     if (tx->call != 0)
         wk_agent_answer(world, tx->meta, tx->call);
     if (tx->kind == WK_DELETE)
@@ -204,13 +204,13 @@ void wk_committed(struct wk_world *world, const struct wk_tx *tx)
 static int find_leader(struct wk_world *world)
 {
     int holder = world->db.holder;
-    int other = (int)wk_between(world, 0, WK_METAS);
+    int other = (int)driver_between(world->run, 0, WK_METAS);
 
     // A client finds a zombie as well.
-    if (wk_chance(world, 15) && world->metas[other].state == WK_LEADER)
+    if (driver_chance(world->run, 15) && world->metas[other].state == WK_LEADER)
         holder = other;
     if (holder == WK_NONE || world->metas[holder].state != WK_LEADER ||
-        world->metas[holder].frozen_until > world->now)
+        world->metas[holder].frozen_until > world->run->now)
         return WK_NONE;
     return holder;
 }
@@ -220,7 +220,7 @@ static void ask(struct wk_world *world, int index, enum wk_tx_kind kind)
     struct wk_pod *pod = &world->pods[index];
     struct wk_tx *tx = wk_begin(world, pod->meta, kind, pod->place);
 
-    pod->next_at = world->now + wk_between(world, 300 * WK_MS, 4 * WK_S);
+    pod->next_at = world->run->now + driver_between(world->run, 300 * WK_MS, 4 * WK_S);
     if (!tx)
         return;
     tx->pod = index;
@@ -233,20 +233,21 @@ static void beat(struct wk_world *world, struct wk_pod *pod)
 {
     struct wk_meta *m = &world->metas[pod->meta];
 
-    if (m->state != WK_LEADER || (world->db.holder != pod->meta && wk_chance(world, 10))) {
+    if (m->state != WK_LEADER ||
+        (world->db.holder != pod->meta && driver_chance(world->run, 10))) {
         pod->meta = find_leader(world);
         if (pod->meta == WK_NONE)
             pod->meta = 0;
         return;
     }
-    if (m->frozen_until > world->now)
+    if (m->frozen_until > world->run->now)
         return;
     if (m->memory[pod->id]) {
-        m->beat_at[pod->id] = world->now;
+        m->beat_at[pod->id] = world->run->now;
         return;
     }
     pod->id = 0; // unknown worker: it exits and comes back
-    pod->next_at = world->now + wk_between(world, WK_S, 5 * WK_S);
+    pod->next_at = world->run->now + driver_between(world->run, WK_S, 5 * WK_S);
 }
 
 void wk_node_step(struct wk_world *world, int index)
@@ -257,7 +258,7 @@ void wk_node_step(struct wk_world *world, int index)
         return;
     if (pod->id != 0)
         beat(world, pod);
-    if (pod->next_at > world->now)
+    if (pod->next_at > world->run->now)
         return;
     if (pod->id == 0) {
         int leader = find_leader(world);
@@ -274,32 +275,33 @@ void wk_meta_step(struct wk_world *world, int meta)
 {
     struct wk_meta *m = &world->metas[meta];
 
-    if (m->frozen_until > world->now)
+    if (m->frozen_until > world->run->now)
         return;
     if (m->state == WK_DOWN) {
-        if (m->next_at <= world->now)
+        if (m->next_at <= world->run->now)
             start(world, meta);
         return;
     }
-    if (m->next_at <= world->now && m->zombie_until <= world->now) {
-        m->next_at = world->now + WK_S;
+    if (m->next_at <= world->run->now && m->zombie_until <= world->run->now) {
+        m->next_at = world->run->now + WK_S;
         // "leader has been changed"; a fence would be faster. Some notice nothing.
         if (!wk_campaign(world, meta) && m->state == WK_LEADER && world->db.holder != meta &&
-            world->db.holder != WK_NONE && wk_chance(world, world->is_calm ? 100 : 10)) {
+            world->db.holder != WK_NONE &&
+            driver_chance(world->run, world->is_calm ? 100 : 10)) {
             wk_meta_die(world, meta);
             return;
         }
     }
     // In observe it may lead again: its agent fences it for what its tag is.
-    if (world->db.superseded[m->tag] && wk_chance(world, world->is_calm ? 100 : 2)) {
+    if (world->db.superseded[m->tag] && driver_chance(world->run, world->is_calm ? 100 : 2)) {
         wk_meta_die(world, meta);
         return;
     }
-    if (m->state == WK_LOADING && wk_chance(world, 40))
+    if (m->state == WK_LOADING && driver_chance(world->run, 40))
         load(world, meta);
     if (m->state != WK_LEADER)
         return;
-    if (m->recover_at != 0 && m->recover_at <= world->now)
+    if (m->recover_at != 0 && m->recover_at <= world->run->now)
         recover(world, m);
     check_expired(world, meta);
     run_calls(world, meta);

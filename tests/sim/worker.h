@@ -8,7 +8,7 @@
 
 #include "agent/reconcile/converge.h"
 #include "agent/reconcile/verdict.h"
-#include "tests/sim/shrink.h"
+#include "tests/sim/driver.h"
 
 #define WK_MS NS_PER_MS
 #define WK_S  NS_PER_SEC
@@ -224,14 +224,8 @@ struct wk_stats {
 };
 
 struct wk_world {
-    struct muted muted; // faults that do not begin, by number
-    int fault_count;
-    uint64_t seed;
-    uint64_t rng;
-    enum wk_plant plant;
-    bool is_verbose;
-    bool is_calm; // the faults are over
-    int64_t now;
+    struct driver_run *run;
+    bool is_calm;             // the faults are over
     int64_t until[WK_FAULTS]; // a fault of that kind is on; 0: not
     int cut_node;
     struct wk_database db;
@@ -247,19 +241,10 @@ struct wk_world {
     int64_t acted_at[WK_IDS];
     int type_of[WK_IDS];
     int64_t forced_until;
-    bool failed;
-    char failure[256];
     struct wk_stats *stats;
 };
 
 // worker_run.c
-uint64_t wk_random(struct wk_world *world);
-int64_t wk_between(struct wk_world *world, int64_t low, int64_t high);
-bool wk_chance(struct wk_world *world, int percent);
-void wk_say(const struct wk_world *world, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-void wk_fail(struct wk_world *world, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 bool wk_is_on(const struct wk_world *world, enum wk_fault fault);
 
 // guard.c

@@ -66,7 +66,8 @@ void wk_agent_saw(struct wk_world *world, int index, bool is_deleted)
 
     fill_pod(world, &world->pods[index], &pod);
     for (int i = 0; i < WK_METAS; i++)
-        if (!wk_is_on(world, WK_API_DOWN) && !wk_is_on(world, WK_STALE) && wk_chance(world, 85))
+        if (!wk_is_on(world, WK_API_DOWN) && !wk_is_on(world, WK_STALE) &&
+            driver_chance(world->run, 85))
             reconcile_saw_pod(&world->agents[i].memory, &pod, is_deleted);
 }
 
@@ -106,19 +107,20 @@ static void read_pods(struct wk_world *world, struct round *round)
     bool is_cut_off = wk_is_on(world, WK_TRUNCATED);
 
     for (int i = 0; i < WK_PODS && !is_down; i++) {
-        if (!pods[i].exists || !pods[i].is_listed || (is_cut_off && wk_chance(world, 50)))
+        if (!pods[i].exists || !pods[i].is_listed ||
+            (is_cut_off && driver_chance(world->run, 50)))
             continue;
         fill_pod(world, &pods[i], &round->pods[snapshot->pod_count++]);
     }
     round->is_spoiled = is_down || is_cut_off;
     snapshot->pods = round->pods;
     snapshot->pods_complete =
-        !round->is_spoiled || world->plant == WK_PLANT_INCOMPLETE_IS_COMPLETE;
+        !round->is_spoiled || world->run->plant == WK_PLANT_INCOMPLETE_IS_COMPLETE;
     snapshot->endpoints_complete = true;
     round->set = (struct worker_set){.name = "compute", .replicas = world->replicas};
     snapshot->sets = &round->set;
     snapshot->set_count = 1;
-    snapshot->sets_complete = !is_down || world->plant == WK_PLANT_INCOMPLETE_IS_COMPLETE;
+    snapshot->sets_complete = !is_down || world->run->plant == WK_PLANT_INCOMPLETE_IS_COMPLETE;
     snapshot->kruise_sets_complete = true;
 }
 
@@ -173,18 +175,18 @@ static void check_brake(struct wk_world *world, const struct round *round,
     for (unsigned i = 0; i < plan->action_count; i++) {
         const struct reconcile_action *action = &plan->actions[i];
         if (action->kind == RECONCILE_BURY && world->acted_at[action->worker_id] == 0)
-            world->acted_at[action->worker_id] = world->now;
+            world->acted_at[action->worker_id] = world->run->now;
         if (action->kind != RECONCILE_UNBURY && round->is_spoiled)
-            wk_fail(world, "P6: row %d is to be removed by an incomplete list",
-                    action->worker_id);
+            driver_fail(world->run, "P6: row %d is to be removed by an incomplete list",
+                        action->worker_id);
     }
     for (int id = 1; id <= world->db.next_id; id++)
-        if (world->acted_at[id] != 0 && world->now - world->acted_at[id] < PASS_NS)
+        if (world->acted_at[id] != 0 && world->run->now - world->acted_at[id] < PASS_NS)
             begun[world->type_of[id]]++;
     for (int type = 0; type < 2; type++)
         if (begun[type] > (rows[type] + begun[type] < 20 ? 1 : 2))
-            wk_fail(world, "P6: the brake lets %d of %d rows go in one pass", begun[type],
-                    rows[type]);
+            driver_fail(world->run, "P6: the brake lets %d of %d rows go in one pass",
+                        begun[type], rows[type]);
 }
 
 static void take_orders(struct wk_world *world, int meta, const struct round *round,
@@ -220,9 +222,9 @@ static void decide_rows(struct wk_world *world, int meta)
     plan.scratch_bytes = reconcile_scratch_bytes(ROWS, WK_PODS, 0);
     if (plan.scratch_bytes > sizeof(scratch))
         abort();
-    if (world->plant == WK_PLANT_NO_BRAKE)
+    if (world->run->plant == WK_PLANT_NO_BRAKE)
         config.max_permille = 1000;
-    round.facts.now = round.facts.snapshot.taken_at = (struct instant){world->now};
+    round.facts.now = round.facts.snapshot.taken_at = (struct instant){world->run->now};
     round.facts.is_leader = true;
     round.facts.term = world->db.term;
     round.facts.guard =
@@ -270,17 +272,17 @@ static void begin_cure(struct wk_world *world, int meta, const struct converge_p
 
     if (plan->cure == CURE_NONE)
         return;
-    wk_say(world, "cure %s for %s", converge_cure_name(plan->cure),
-           converge_reason_name(plan->reason));
+    driver_say(world->run, "cure %s for %s", converge_cure_name(plan->cure),
+               converge_reason_name(plan->reason));
     agent->outcome = CONVERGE_PENDING;
-    agent->outcome_at = world->now;
+    agent->outcome_at = world->run->now;
     if (plan->cure == CURE_RECOVER) {
         world->stats->recovers++;
         // Some wait for workers, beyond the agent's patience.
         world->metas[meta].recover_at =
-            world->now + (!world->is_calm && wk_chance(world, 20)
-                              ? wk_between(world, 50 * WK_S, 100 * WK_S)
-                              : wk_between(world, WK_S, 8 * WK_S));
+            world->run->now + (!world->is_calm && driver_chance(world->run, 20)
+                                   ? driver_between(world->run, 50 * WK_S, 100 * WK_S)
+                                   : driver_between(world->run, WK_S, 8 * WK_S));
         return;
     }
     world->stats->restarts++;
@@ -293,7 +295,7 @@ static void converge(struct wk_world *world, int meta)
     static const struct converge_config config = CONVERGE_CONFIG;
     struct wk_agent *agent = &world->agents[meta];
     struct wk_meta *m = &world->metas[meta];
-    struct instant now = {world->now};
+    struct instant now = {world->run->now};
     struct converge_facts facts = {.now = now,
                                    .is_leader = true,
                                    .term = world->db.term,
@@ -308,9 +310,9 @@ static void converge(struct wk_world *world, int meta)
     struct converge_plan plan;
 
     if (agent->outcome == CONVERGE_PENDING &&
-        (m->recover_at == 0 || world->now - agent->outcome_at >= 60 * WK_S)) {
+        (m->recover_at == 0 || world->run->now - agent->outcome_at >= 60 * WK_S)) {
         agent->outcome = m->recover_at == 0 ? CONVERGE_DONE : CONVERGE_UNKNOWN_SENT;
-        agent->outcome_at = world->now;
+        agent->outcome_at = world->run->now;
     }
     if (facts.orphans_known)
         facts.orphan_rows = (uint32_t)agent->orphans;
@@ -318,12 +320,12 @@ static void converge(struct wk_world *world, int meta)
     facts.outcome_at = (struct instant){agent->outcome_at};
     read_log(world, meta, &facts);
     if (facts.status != agent->status)
-        agent->status_since = world->now;
+        agent->status_since = world->run->now;
     agent->status = facts.status;
     facts.status_since = (struct instant){agent->status_since};
     plan = converge_decide(&config, &facts, &agent->converge);
     world->stats->cures[plan.reason]++;
-    if (world->plant != WK_PLANT_NO_CURE)
+    if (world->run->plant != WK_PLANT_NO_CURE)
         begin_cure(world, meta, &plan);
 }
 
@@ -350,14 +352,14 @@ static void call(struct wk_world *world, int meta, const struct wk_order *order)
         if (m->calls[i].id != 0)
             continue;
         m->calls[i] = (struct wk_call){
-            .id = order->action.worker_id, .place = order->place, .at = world->now};
+            .id = order->action.worker_id, .place = order->place, .at = world->run->now};
         if (is_late)
-            m->calls[i].at += wk_between(world, WK_S, 100 * WK_S);
+            m->calls[i].at += driver_between(world->run, WK_S, 100 * WK_S);
         world->stats->called++;
         world->stats->late_calls += is_late;
         agent->awaited = order->action.worker_id;
         agent->awaited_term = order->term;
-        agent->awaited_until = world->now + 5 * WK_S;
+        agent->awaited_until = world->run->now + 5 * WK_S;
         return;
     }
 }
@@ -381,8 +383,8 @@ static void execute_one(struct wk_world *world, int meta)
         return;
     agent->order_count--;
     memmove(agent->orders, agent->orders + 1, sizeof(order) * (size_t)agent->order_count);
-    wk_say(world, "agent %d: order %d for row %d", meta, (int)order.action.kind,
-           order.action.worker_id);
+    driver_say(world->run, "agent %d: order %d for row %d", meta, (int)order.action.kind,
+               order.action.worker_id);
     switch (order.action.kind) {
     case RECONCILE_BURY:
         if (!wk_bury(world, &order))
@@ -404,16 +406,17 @@ void wk_agent_step(struct wk_world *world, int meta)
     bool leads = m->state == WK_LEADER && world->db.holder == meta && world->db.owner == meta &&
                  world->db.owner_tag == m->tag;
 
-    if (agent->stopped_until > world->now)
+    if (agent->stopped_until > world->run->now)
         return;
-    if (agent->awaited != 0 && (agent->awaited_until <= world->now ||
-                                (wk_is_on(world, WK_UNKNOWN_CALL) && wk_chance(world, 50))))
+    if (agent->awaited != 0 &&
+        (agent->awaited_until <= world->run->now ||
+         (wk_is_on(world, WK_UNKNOWN_CALL) && driver_chance(world->run, 50))))
         give_up_call(world, agent);
-    if (wk_chance(world, 40))
+    if (driver_chance(world->run, 40))
         execute_one(world, meta);
-    if (!leads || agent->next_at > world->now)
+    if (!leads || agent->next_at > world->run->now)
         return;
-    agent->next_at = world->now + PASS_NS;
+    agent->next_at = world->run->now + PASS_NS;
     decide_rows(world, meta);
     converge(world, meta);
 }

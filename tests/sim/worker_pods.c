@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/sim/chance.h"
 #include "tests/sim/worker.h"
 
 const char *wk_host(int place, char buf[64])
@@ -36,7 +37,7 @@ static struct wk_pod *add_pod(struct wk_world *world, int place, bool is_strange
         if (!world->pods[i].exists)
             index = i;
     if (index == WK_PODS) {
-        wk_fail(world, "the simulation's own pods are used up");
+        driver_fail(world->run, "the simulation's own pods are used up");
         return NULL;
     }
     if (index == world->pod_count)
@@ -49,9 +50,11 @@ static struct wk_pod *add_pod(struct wk_world *world, int place, bool is_strange
                            .is_running = true,
                            .is_stranger = is_stranger,
                            .place = place,
-                           .node = (int)wk_between(world, 0, WK_NODES),
-                           .next_at = world->now + wk_between(world, 500 * WK_MS, 8 * WK_S)};
-    (void)snprintf(pod->uid, sizeof(pod->uid), "u%08x", (unsigned)wk_random(world));
+                           .node = (int)driver_between(world->run, 0, WK_NODES),
+                           .next_at = world->run->now +
+                                      driver_between(world->run, 500 * WK_MS, 8 * WK_S)};
+    (void)snprintf(pod->uid, sizeof(pod->uid), "u%08x",
+                   (unsigned)chance_next(&world->run->rng));
     if (place < WK_COMPUTES)
         (void)snprintf(pod->name, sizeof(pod->name), "compute-%d", place);
     else
@@ -90,7 +93,7 @@ static void evict(struct wk_world *world, int index)
         return;
     pod->is_terminal = true;
     pod->is_running = false;
-    pod->removed_at = world->now + wk_between(world, WK_S, 90 * WK_S);
+    pod->removed_at = world->run->now + driver_between(world->run, WK_S, 90 * WK_S);
     wk_agent_saw(world, index, false);
 }
 
@@ -100,7 +103,7 @@ static void force_delete(struct wk_world *world, int index)
 
     if (!pod->is_listed)
         return;
-    if (world->plant == WK_PLANT_FORCED_IS_GONE) {
+    if (world->run->plant == WK_PLANT_FORCED_IS_GONE) {
         pod->is_terminal = true;
         pod->is_running = false;
     }
@@ -114,7 +117,7 @@ static void on_each(struct wk_world *world, int percent,
 {
     for (int i = 0; i < world->pod_count; i++)
         if (world->pods[i].exists && world->pods[i].is_alive &&
-            !is_cut(world, &world->pods[i]) && wk_chance(world, percent))
+            !is_cut(world, &world->pods[i]) && driver_chance(world->run, percent))
             act(world, i);
 }
 
@@ -122,19 +125,19 @@ static void force_node(struct wk_world *world)
 {
     for (int i = 0; i < world->pod_count; i++)
         if (world->pods[i].exists && world->pods[i].node == world->cut_node &&
-            wk_chance(world, 60))
+            driver_chance(world->run, 60))
             force_delete(world, i);
 }
 
 static void give_away(struct wk_world *world)
 {
-    int place = (int)wk_between(world, WK_COMPUTES, WK_PLACES);
+    int place = (int)driver_between(world->run, WK_COMPUTES, WK_PLACES);
 
     for (int i = 0; i < world->pod_count; i++)
         if (world->pods[i].exists && world->pods[i].place == place)
             evict(world, i);
     if (!is_place_taken(world, place))
-        (void)add_pod(world, place, wk_chance(world, 40));
+        (void)add_pod(world, place, driver_chance(world->run, 40));
 }
 
 void wk_pods_fault(struct wk_world *world, enum wk_fault fault)
@@ -142,13 +145,13 @@ void wk_pods_fault(struct wk_world *world, enum wk_fault fault)
     switch ((int)fault) {
     case WK_STALE: memcpy(world->cache, world->pods, sizeof(world->cache)); break;
     case WK_CUT_NODE:
-        world->cut_node = (int)wk_between(world, 0, WK_NODES);
+        world->cut_node = (int)driver_between(world->run, 0, WK_NODES);
         force_node(world);
         break;
     case WK_MASS_GONE: on_each(world, 60, evict); break;
     case WK_GIVEN_AWAY: give_away(world); break;
     case WK_SCALE:
-        world->replicas = (int)wk_between(world, WK_COMPUTES / 2, WK_COMPUTES);
+        world->replicas = (int)driver_between(world->run, WK_COMPUTES / 2, WK_COMPUTES);
         for (int i = 0; i < world->pod_count; i++)
             if (world->pods[i].exists && world->pods[i].place < WK_COMPUTES &&
                 world->pods[i].place >= world->replicas)
@@ -162,10 +165,10 @@ void wk_pods_fault(struct wk_world *world, enum wk_fault fault)
 static void replace(struct wk_world *world)
 {
     int wanted = (WK_PLACES - WK_COMPUTES) / 2;
-    int place = (int)wk_between(world, WK_COMPUTES, WK_PLACES);
+    int place = (int)driver_between(world->run, WK_COMPUTES, WK_PLACES);
 
     for (int i = 0; i < world->replicas; i++)
-        if (!is_place_taken(world, i) && wk_chance(world, 20))
+        if (!is_place_taken(world, i) && driver_chance(world->run, 20))
             (void)add_pod(world, i, false);
     for (int i = 0; i < world->pod_count; i++)
         wanted -= world->pods[i].exists && world->pods[i].place >= WK_COMPUTES &&
@@ -184,12 +187,12 @@ void wk_pods_step(struct wk_world *world)
         // A node that comes back ends what is not its any more.
         if (pod->is_alive && !pod->is_listed && !is_cut(world, pod))
             end_process(pod);
-        if (pod->is_alive && !world->is_calm && wk_between(world, 0, 2000) == 0)
+        if (pod->is_alive && !world->is_calm && driver_between(world->run, 0, 2000) == 0)
             evict(world, i);
         // What ended behind the partition is said when it is over.
         if (!pod->is_alive && pod->is_listed && !pod->is_terminal && !is_cut(world, pod))
             evict(world, i);
-        if (pod->removed_at != 0 && pod->removed_at <= world->now && pod->is_listed) {
+        if (pod->removed_at != 0 && pod->removed_at <= world->run->now && pod->is_listed) {
             wk_agent_saw(world, i, true);
             pod->is_listed = false;
         }

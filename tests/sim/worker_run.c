@@ -3,13 +3,9 @@
 #include "tests/sim/worker.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "tests/sim/chance.h"
-#include "tests/sim/driver.h"
 
 #define FAULTS_END (300 * WK_S)
 #define END_AT     (FAULTS_END + 420 * WK_S)
@@ -35,68 +31,25 @@ static const struct driver_plant plants[WK_PLANTS] = {
     [WK_PLANT_NO_CURE] = {"no-cure", "end"},
 };
 
-uint64_t wk_random(struct wk_world *world)
-{
-    return chance_next(&world->rng);
-}
-
-int64_t wk_between(struct wk_world *world, int64_t low, int64_t high)
-{
-    return chance_between(&world->rng, low, high);
-}
-
-bool wk_chance(struct wk_world *world, int percent)
-{
-    return wk_between(world, 0, 100) < percent;
-}
-
-void wk_say(const struct wk_world *world, const char *fmt, ...)
-{
-    va_list args;
-
-    if (!world->is_verbose)
-        return;
-    (void)printf("%10.3f s  ", (double)world->now / 1e9);
-    va_start(args, fmt);
-    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started above
-    (void)vprintf(fmt, args);
-    va_end(args);
-    (void)printf("\n");
-}
-
-void wk_fail(struct wk_world *world, const char *fmt, ...)
-{
-    va_list args;
-
-    if (world->failed)
-        return;
-    world->failed = true;
-    va_start(args, fmt);
-    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started above
-    (void)vsnprintf(world->failure, sizeof(world->failure), fmt, args);
-    va_end(args);
-    wk_say(world, "VIOLATION %s", world->failure);
-}
-
 bool wk_is_on(const struct wk_world *world, enum wk_fault fault)
 {
-    return world->until[fault] > world->now;
+    return world->until[fault] > world->run->now;
 }
 
 // ---- faults
 
 static void begin_fault(struct wk_world *world)
 {
-    enum wk_fault fault = (enum wk_fault)wk_between(world, 0, WK_FAULTS);
+    enum wk_fault fault = (enum wk_fault)driver_between(world->run, 0, WK_FAULTS);
     int leader = world->db.holder;
     struct wk_meta *m = leader == WK_NONE ? NULL : &world->metas[leader];
-    int64_t until = world->now + wk_between(world, 5 * WK_S, 90 * WK_S);
+    int64_t until = world->run->now + driver_between(world->run, 5 * WK_S, 90 * WK_S);
 
-    if (muted_has(&world->muted, world->fault_count++))
+    if (driver_mutes_next(world->run))
         return;
     world->until[fault] = until;
     world->stats->faults[fault]++;
-    wk_say(world, "FAULT %s until %.1f s", fault_names[fault], (double)until / 1e9);
+    driver_say(world->run, "FAULT %s until %.1f s", fault_names[fault], (double)until / 1e9);
     wk_pods_fault(world, fault);
     for (int i = 0; i < WK_METAS && fault == WK_AGENT_STOP; i++)
         world->agents[i].stopped_until = until;
@@ -109,7 +62,7 @@ static void begin_fault(struct wk_world *world)
     case WK_BOOKKEEPING: wk_meta_die(world, leader); break;
     case WK_CLOCK_JUMP:
         for (int id = 0; id < WK_IDS; id++)
-            m->beat_at[id] -= wk_chance(world, 50) ? 120 * WK_S : 0;
+            m->beat_at[id] -= driver_chance(world->run, 50) ? 120 * WK_S : 0;
         break;
     case WK_HUNG:
         for (int i = 0; i < WK_TXS; i++)
@@ -131,7 +84,7 @@ static void calm_down(struct wk_world *world)
     for (int i = 0; i < WK_TXS; i++)
         world->db.txs[i].hung_until = 0;
     world->replicas = WK_COMPUTES;
-    wk_say(world, "the faults are over");
+    driver_say(world->run, "the faults are over");
 }
 
 // ---- checks
@@ -153,7 +106,8 @@ static void check_memory(struct wk_world *world)
         return;
     for (int place = 0; place < WK_PLACES; place++)
         if (db->rows[place].id != 0 && !m->memory[db->rows[place].id])
-            wk_fail(world, "end: the leader's memory lacks row %d", db->rows[place].id);
+            driver_fail(world->run, "end: the leader's memory lacks row %d",
+                        db->rows[place].id);
 }
 
 static int ids_at(const struct wk_world *world, const struct wk_meta *m, int place)
@@ -186,7 +140,7 @@ static void check_end(struct wk_world *world)
     const struct wk_meta *m = db->holder == WK_NONE ? NULL : &world->metas[db->holder];
 
     if (!m || m->state != WK_LEADER || db->owner_tag != m->tag) {
-        wk_fail(world, "end: there is no leader");
+        driver_fail(world->run, "end: there is no leader");
         return;
     }
     for (int i = 0; i < world->pod_count; i++) {
@@ -198,17 +152,17 @@ static void check_end(struct wk_world *world)
             continue;
         }
         if (pod->id == 0 || !pod->is_active || db->rows[pod->place].id != pod->id)
-            wk_fail(world, "end: %s has id %d, its row %d", pod->name, pod->id,
-                    db->rows[pod->place].id);
+            driver_fail(world->run, "end: %s has id %d, its row %d", pod->name, pod->id,
+                        db->rows[pod->place].id);
         else if (!m->memory[pod->id])
-            wk_fail(world, "end: the leader does not know %d", pod->id);
+            driver_fail(world->run, "end: the leader does not know %d", pod->id);
     }
     for (int place = 0; place < WK_PLACES; place++) {
         int id = db->rows[place].id;
         if (ids_at(world, m, place))
-            wk_fail(world, "end: place %d has two ids", place);
+            driver_fail(world->run, "end: place %d has two ids", place);
         if (id != 0 && !is_open(world) && !wk_lives(world, place, id))
-            wk_fail(world, "end: row %d is of nobody", id);
+            driver_fail(world->run, "end: row %d is of nobody", id);
     }
 }
 
@@ -216,12 +170,13 @@ static void check_end(struct wk_world *world)
 
 static void step(struct wk_world *world)
 {
-    int first = (int)wk_between(world, 0, WK_METAS);
+    int first = (int)driver_between(world->run, 0, WK_METAS);
 
-    world->now += wk_between(world, 20 * WK_MS, 400 * WK_MS);
-    if (!world->is_calm && world->now >= FAULTS_END)
+    world->run->now += driver_between(world->run, 20 * WK_MS, 400 * WK_MS);
+    if (!world->is_calm && world->run->now >= FAULTS_END)
         calm_down(world);
-    if (!world->is_calm && world->now > 20 * WK_S && wk_between(world, 0, 40) == 0)
+    if (!world->is_calm && world->run->now > 20 * WK_S &&
+        driver_between(world->run, 0, 40) == 0)
         begin_fault(world);
     wk_pods_step(world);
     for (int i = 0; i < WK_METAS; i++) {
@@ -237,36 +192,27 @@ static void step(struct wk_world *world)
     check_memory(world);
 }
 
-static bool run_one(struct driver_run *run, void *stats)
+static void run_one(struct driver_run *run, void *stats)
 {
     struct wk_world *world = calloc(1, sizeof(*world));
-    bool failed = false;
 
     if (!world)
         abort();
-    world->seed = run->seed;
-    world->rng = run->seed * UINT64_C(0x2545f4914f6cdd1d);
-    world->plant = (enum wk_plant)run->plant;
-    world->is_verbose = run->is_verbose;
-    world->muted = run->muted;
+    world->run = run;
     world->stats = stats;
-    world->db.is_enforcing = run->plant == WK_PLANT_NO_CURE ? false : wk_chance(world, 70);
+    world->db.is_enforcing = run->plant != WK_PLANT_NO_CURE && driver_chance(run, 70);
     world->db.holder = world->db.owner = world->db.owner_tag = world->db.taker = WK_NONE;
     wk_pods_begin(world);
     for (int i = 0; i < WK_METAS; i++)
         wk_agent_begin(world, i);
-    while (!world->failed && world->now < END_AT)
+    while (!run->failed && run->now < END_AT)
         step(world);
-    if (!world->failed)
+    if (!run->failed)
         check_end(world);
     world->stats->runs++;
-    failed = world->failed;
-    memcpy(run->why, world->failure, sizeof(world->failure));
-    run->fault_count = world->fault_count;
     for (int i = 0; i < WK_METAS; i++)
         free(world->agents[i].block);
     free(world);
-    return failed;
 }
 
 static int print_counts(const void *stats)
@@ -324,7 +270,7 @@ int main(int argc, char **argv)
                                          .count = 300,
                                          .share = 10,
                                          .needs_seeds = true,
-                                         .run = run_one,
+                                         .play = run_one,
                                          .print_counts = print_counts};
 
     return driver_main(&driver, argc, argv);

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from demo import Screen
 from demo_cluster import story
 from harness.waiting import boot_ns
 from kubelab import Cluster
 from kubelab.fixtures import drop_namespace
+from telling import Screen
 
 WATCHABLE_S = 110  # it has two minutes, the start of the cluster among them
 

@@ -17,7 +17,7 @@ from .postgres import DATABASE, PASSWORD, USER, Postgres
 from .process import Process, signal_pid
 from .profile import Profile
 from .proxy import Proxy
-from .waiting import wait_for
+from .waiting import wait_for, wait_status
 
 
 def to_yaml(tree: dict[str, Any], indent: str = "") -> str:
@@ -258,15 +258,7 @@ class Pod:
 
     def wait_status(self, what: str, probe: Any, timeout: float) -> dict[str, Any]:
         """The first status of which `probe` is true."""
-
-        def check() -> dict[str, Any] | None:
-            status = self.status()
-            return status if status is not None and probe(status) else None
-
-        try:
-            return wait_for(f"{self.name}: {what}", check, timeout, every=0.05)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; status now: {self.status()}") from None
+        return wait_status(f"{self.name}: {what}", self.status, probe, timeout)
 
     def kills(self) -> int:
         """How many incarnations metafence-run has killed."""

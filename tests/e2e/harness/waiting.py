@@ -4,9 +4,10 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+Status = dict[str, Any]
 
 BOOT = time.CLOCK_BOOTTIME
 
@@ -30,6 +31,19 @@ def wait_for(what: str, probe: Callable[[], T | None], timeout: float, every: fl
         if boot_ns() >= end:
             raise TimedOut(f"{what}: not within {timeout:g} s (last: {seen!r})")
         time.sleep(every)
+
+
+def wait_status(what: str, status: Callable[[], Status | None], probe: Any, timeout: float) -> Status:
+    """The first status of an agent of which `probe` is true; a failure says the last one. None: no answer."""
+
+    def check() -> Status | None:
+        now = status()
+        return now if now is not None and probe(now) else None
+
+    try:
+        return wait_for(what, check, timeout, every=0.05)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; status now: {status()}") from None
 
 
 class Starvation:

@@ -3,50 +3,17 @@
 // sees what really came.
 #include "tests/unit/unit.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "agent/grpc/compute.h"
+#include "tests/unit/agent/h2.h"
 
 #define DEADLINE_NS (500 * NS_PER_MS)
 #define ENDLESS     (-1)
 #define LONG_NS     (60 * NS_PER_SEC)
-
-// HTTP/2 frames: length (3 bytes), type, flags, stream (4 bytes).
-#define SETTINGS     "\0\0\0\4\0\0\0\0\0"
-#define SETTINGS_ACK "\0\0\0\4\1\0\0\0\0"
-// :status 200 (indexed), content-type (name 31 of the static table) application/grpc
-#define HEADERS                                                                                \
-    "\0\0\x14\1\4\0\0\0\1\x88\x0f\x10\x10"                                                     \
-    "application/grpc"
-#define HEADERS_12                                                                             \
-    "\0\0\x24\1\5\0\0\0\1\x88\x0f\x10\x10"                                                     \
-    "application/grpc"                                                                         \
-    "\0\x0b"                                                                                   \
-    "grpc-status"                                                                              \
-    "\2"                                                                                       \
-    "12"
-#define HEADERS_14                                                                             \
-    "\0\0\x24\1\5\0\0\0\1\x88\x0f\x10\x10"                                                     \
-    "application/grpc"                                                                         \
-    "\0\x0b"                                                                                   \
-    "grpc-status"                                                                              \
-    "\2"                                                                                       \
-    "14"
-#define TRAILERS_0                                                                             \
-    "\0\0\x0f\1\5\0\0\0\1"                                                                     \
-    "\0\x0b"                                                                                   \
-    "grpc-status"                                                                              \
-    "\1"                                                                                       \
-    "0"
-#define DATA(len)    "\0\0" len "\0\0\0\0\0\1"
-#define STREAM_RESET "\0\0\4\3\0\0\0\0\1\0\0\0\2"
-#define GOAWAY       "\0\0\x8\7\0\0\0\0\0\0\0\0\0\0\0\0\2"
-#define HELLO        SETTINGS SETTINGS_ACK
 
 #define BYTES(text) text, sizeof(text) - 1
 
@@ -61,14 +28,11 @@ struct reply {
 
 struct server {
     struct loop *loop;
-    struct loop_io *listener_io;
-    struct loop_io *conn_io;
-    int listener;
-    int conn;
-    uint16_t port;
+    struct h2_server h2;
     const struct reply *reply;
     bool has_answered;
-    // What came.
+    // What came over the newest connection.
+    int accepted;
     char in[4096];
     size_t in_len;
     char data[64]; // payload of DATA frames
@@ -135,25 +99,21 @@ static void parse_frames(struct server *server)
     }
 }
 
-static void drop_conn(struct server *server)
-{
-    loop_io_stop(server->conn_io);
-    if (server->conn >= 0)
-        close(server->conn);
-    server->conn = -1;
-}
-
 static void on_conn(int fd, unsigned events, void *arg)
 {
     struct server *server = arg;
-    ssize_t got = recv(fd, server->in + server->in_len, sizeof(server->in) - server->in_len,
-                       MSG_DONTWAIT);
+    ssize_t got = 0;
 
     (void)events;
+    if (server->accepted != server->h2.accepted)
+        server->in_len = server->data_len = 0;
+    server->accepted = server->h2.accepted;
+    got = recv(fd, server->in + server->in_len, sizeof(server->in) - server->in_len,
+               MSG_DONTWAIT);
     if (got <= 0) {
         server->is_closed = true;
         server->error = got < 0 ? errno : 0;
-        drop_conn(server);
+        h2_hang_up(&server->h2);
         return;
     }
     server->in_len += (size_t)got;
@@ -165,47 +125,27 @@ static void on_conn(int fd, unsigned events, void *arg)
         assert_int_equal(send(fd, server->reply->bytes, server->reply->len, MSG_NOSIGNAL),
                          server->reply->len);
     if (server->reply->closes)
-        drop_conn(server);
+        h2_hang_up(&server->h2);
 }
 
-static void on_accept(int fd, unsigned events, void *arg)
+static void server_listen(struct server *server, struct loop *loop, const struct reply *reply)
 {
-    struct server *server = arg;
-    struct err err = {0};
-
-    (void)events;
-    drop_conn(server);
-    server->in_len = server->data_len = 0;
-    server->conn = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    assert_int_equal(loop_io_set(server->conn_io, server->conn, LOOP_READ, &err), 0);
+    *server = (struct server){.loop = loop, .reply = reply};
+    h2_listen(&server->h2, loop, on_conn, server);
 }
 
 static void server_init(struct server *server, const struct reply *reply)
 {
-    struct sockaddr_in addr = {.sin_family = AF_INET,
-                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(addr);
+    struct loop *loop = NULL;
     struct err err = {0};
 
-    *server = (struct server){.conn = -1, .reply = reply};
-    assert_int_equal(loop_new(&server->loop, &err), 0);
-    server->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(server->listener, (struct sockaddr *)&addr, sizeof(addr)), 0);
-    assert_int_equal(listen(server->listener, 8), 0);
-    assert_int_equal(getsockname(server->listener, (struct sockaddr *)&addr, &len), 0);
-    server->port = ntohs(addr.sin_port);
-    server->listener_io = loop_io_new(server->loop, on_accept, server);
-    server->conn_io = loop_io_new(server->loop, on_conn, server);
-    assert_int_equal(loop_io_set(server->listener_io, server->listener, LOOP_READ, &err), 0);
+    assert_int_equal(loop_new(&loop, &err), 0);
+    server_listen(server, loop, reply);
 }
 
 static void server_done(struct server *server)
 {
-    drop_conn(server);
-    loop_io_free(server->listener_io);
-    loop_io_free(server->conn_io);
-    if (server->listener >= 0)
-        close(server->listener);
+    h2_done(&server->h2);
     loop_free(server->loop);
 }
 
@@ -217,7 +157,7 @@ static struct grpc_compute_call *start(const struct server *server,
     struct instant now = clock_now();
     const struct grpc_compute_order order = {.kind = kind,
                                              .address = "127.0.0.1",
-                                             .port = server->port,
+                                             .port = server->h2.port,
                                              .deadline = instant_add(now, deadline_ns),
                                              .may_send = may_send,
                                              .on_end = on_end,
@@ -233,34 +173,38 @@ static struct grpc_compute_call *start(const struct server *server,
 // --- Init ---
 
 static const struct reply resets[] = {
-    {"InitResponse", BYTES(HELLO HEADERS DATA("\7") "\0\0\0\0\2\x0a\0"), false, GRPC_CALL_OK,
-     0},
+    {"InitResponse", BYTES(H2_HELLO H2_HEADERS H2_DATA("\7") "\0\0\0\0\2\x0a\0"), false,
+     GRPC_CALL_OK, 0},
     {"in pieces",
-     BYTES(HELLO HEADERS DATA("\1") "\0" DATA("\5") "\0\0\0\2\x0a" DATA("\1") "\0"), false,
-     GRPC_CALL_OK, 0},
-    {"and more behind it", BYTES(HELLO HEADERS DATA("\x9") "\0\0\0\0\2\x0a\0\0\0"), false,
-     GRPC_CALL_OK, 0},
-    {"another type", BYTES(HELLO HEADERS DATA("\7") "\0\0\0\0\2\x12\0"), false,
+     BYTES(H2_HELLO H2_HEADERS H2_DATA("\1") "\0" H2_DATA("\5") "\0\0\0\2\x0a" H2_DATA(
+         "\1") "\0"),
+     false, GRPC_CALL_OK, 0},
+    {"and more behind it", BYTES(H2_HELLO H2_HEADERS H2_DATA("\x9") "\0\0\0\0\2\x0a\0\0\0"),
+     false, GRPC_CALL_OK, 0},
+    {"another type", BYTES(H2_HELLO H2_HEADERS H2_DATA("\7") "\0\0\0\0\2\x12\0"), false,
      GRPC_CALL_UNKNOWN, 0},
-    {"two types", BYTES(HELLO HEADERS DATA("\x9") "\0\0\0\0\4\x0a\0\x12\0"), false,
+    {"two types", BYTES(H2_HELLO H2_HEADERS H2_DATA("\x9") "\0\0\0\0\4\x0a\0\x12\0"), false,
      GRPC_CALL_UNKNOWN, 0},
-    {"a number", BYTES(HELLO HEADERS DATA("\7") "\0\0\0\0\2\x08\1"), false, GRPC_CALL_UNKNOWN,
+    {"a number", BYTES(H2_HELLO H2_HEADERS H2_DATA("\7") "\0\0\0\0\2\x08\1"), false,
+     GRPC_CALL_UNKNOWN, 0},
+    {"garbage in it", BYTES(H2_HELLO H2_HEADERS H2_DATA("\x8") "\0\0\0\0\3\x0a\1\xff"), false,
+     GRPC_CALL_UNKNOWN, 0},
+    {"empty", BYTES(H2_HELLO H2_HEADERS H2_DATA("\5") "\0\0\0\0\0"), false, GRPC_CALL_UNKNOWN,
      0},
-    {"garbage in it", BYTES(HELLO HEADERS DATA("\x8") "\0\0\0\0\3\x0a\1\xff"), false,
+    {"compressed", BYTES(H2_HELLO H2_HEADERS H2_DATA("\7") "\1\0\0\0\2\x0a\0"), false,
      GRPC_CALL_UNKNOWN, 0},
-    {"empty", BYTES(HELLO HEADERS DATA("\5") "\0\0\0\0\0"), false, GRPC_CALL_UNKNOWN, 0},
-    {"compressed", BYTES(HELLO HEADERS DATA("\7") "\1\0\0\0\2\x0a\0"), false, GRPC_CALL_UNKNOWN,
-     0},
-    {"4 GB", BYTES(HELLO HEADERS DATA("\7") "\0\xff\xff\xff\xff\x0a\0"), false,
+    {"4 GB", BYTES(H2_HELLO H2_HEADERS H2_DATA("\7") "\0\xff\xff\xff\xff\x0a\0"), false,
      GRPC_CALL_UNKNOWN, 0},
-    {"cut", BYTES(HELLO HEADERS DATA("\6") "\0\0\0\0\2\x0a" STREAM_RESET), false,
+    {"cut", BYTES(H2_HELLO H2_HEADERS H2_DATA("\6") "\0\0\0\0\2\x0a" H2_RESET), false,
      GRPC_CALL_UNKNOWN, 0},
-    {"cut, with an end", BYTES(HELLO HEADERS DATA("\6") "\0\0\0\0\2\x0a" TRAILERS_0), false,
+    {"cut, with an end",
+     BYTES(H2_HELLO H2_HEADERS H2_DATA("\6") "\0\0\0\0\2\x0a" H2_TRAILERS_0), false,
      GRPC_CALL_UNKNOWN, ENDLESS},
-    {"ended without", BYTES(HELLO HEADERS TRAILERS_0), false, GRPC_CALL_UNKNOWN, ENDLESS},
-    {"trailers only, unimplemented", BYTES(HELLO HEADERS_12), false, GRPC_CALL_ERROR, 12},
-    {"trailers only, unavailable", BYTES(HELLO HEADERS_14), false, GRPC_CALL_UNKNOWN, 0},
-    {"goaway", BYTES(HELLO GOAWAY), true, GRPC_CALL_UNKNOWN, 0},
+    {"ended without", BYTES(H2_HELLO H2_HEADERS H2_TRAILERS_0), false, GRPC_CALL_UNKNOWN,
+     ENDLESS},
+    {"trailers only, unimplemented", BYTES(H2_HELLO H2_HEADERS_12), false, GRPC_CALL_ERROR, 12},
+    {"trailers only, unavailable", BYTES(H2_HELLO H2_HEADERS_14), false, GRPC_CALL_UNKNOWN, 0},
+    {"goaway", BYTES(H2_HELLO H2_GOAWAY), true, GRPC_CALL_UNKNOWN, 0},
     {"HTTP/1.1", BYTES("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), true, GRPC_CALL_UNKNOWN,
      ENDLESS},
     {"garbage", BYTES("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), true,
@@ -291,7 +235,7 @@ static void run_reset(const struct reply *reply)
     assert_memory_equal(server.data, "\0\0\0\0\2\x0a\0", 7);
     assert_false(server.has_ended);
     assert_int_equal(seen.asked, 1);
-    while (server.conn >= 0) // the connection goes with the call
+    while (server.h2.conn >= 0) // the connection goes with the call
         assert_true(loop_turn(server.loop));
     if (seen.outcome == GRPC_CALL_OK && server.error != 0)
         fail_msg("%s: %s, want an orderly end", reply->name, strerror(server.error));
@@ -308,7 +252,7 @@ static void test_init(void **state)
 }
 
 static const struct reply silence = {"silence", "", 0, false, GRPC_CALL_UNKNOWN, 0};
-static const struct reply hello = {"hello", BYTES(HELLO), false, GRPC_CALL_UNKNOWN, 0};
+static const struct reply hello = {"hello", BYTES(H2_HELLO), false, GRPC_CALL_UNKNOWN, 0};
 
 // What is no longer allowed when the connection is there is never sent.
 static void test_forbidden_at_the_last_moment(void **state)
@@ -321,7 +265,7 @@ static void test_forbidden_at_the_last_moment(void **state)
     server_init(&server, &silence);
     computes = grpc_computes_new(server.loop);
     (void)start(&server, computes, COMPUTE_INIT, LONG_NS, &seen);
-    while (seen.count == 0 || server.conn >= 0)
+    while (seen.count == 0 || server.h2.conn >= 0)
         assert_true(loop_turn(server.loop));
     assert_int_equal(seen.asked, 1);
     assert_int_equal(seen.outcome, GRPC_CALL_NOT_SENT);
@@ -365,9 +309,7 @@ static void test_nobody_listens(void **state)
 
     (void)state;
     server_init(&server, &hello);
-    loop_io_stop(server.listener_io);
-    close(server.listener);
-    server.listener = -1;
+    h2_stop_listening(&server.h2);
     computes = grpc_computes_new(server.loop);
     for (int kind = COMPUTE_INIT; kind <= COMPUTE_STATS; kind++) {
         struct seen seen = {0};
@@ -406,7 +348,7 @@ static void test_bad_orders(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct instant now = clock_now();
         const struct grpc_compute_order order = {.address = rows[i].address,
-                                                 .port = server.port,
+                                                 .port = server.h2.port,
                                                  .deadline =
                                                      instant_add(now, rows[i].deadline_ns)};
         struct grpc_compute_call *call = NULL;
@@ -423,7 +365,8 @@ static void test_bad_orders(void **state)
 // Several at a time, each with its own end.
 static void test_parallel(void **state)
 {
-    static const struct reply ok = {"ok", BYTES(HELLO HEADERS DATA("\7") "\0\0\0\0\2\x0a\0"),
+    static const struct reply ok = {"ok",
+                                    BYTES(H2_HELLO H2_HEADERS H2_DATA("\7") "\0\0\0\0\2\x0a\0"),
                                     false, GRPC_CALL_OK, 0};
     struct server servers[3];
     struct seen seen[3] = {{0}};
@@ -431,18 +374,8 @@ static void test_parallel(void **state)
 
     (void)state;
     server_init(&servers[0], &ok);
-    for (int i = 1; i < 3; i++) { // all on one loop
-        server_init(&servers[i], &ok);
-        loop_io_free(servers[i].listener_io);
-        loop_io_free(servers[i].conn_io);
-        loop_free(servers[i].loop);
-        servers[i].loop = servers[0].loop;
-        servers[i].listener_io = loop_io_new(servers[0].loop, on_accept, &servers[i]);
-        servers[i].conn_io = loop_io_new(servers[0].loop, on_conn, &servers[i]);
-        struct err err = {0};
-        assert_int_equal(
-            loop_io_set(servers[i].listener_io, servers[i].listener, LOOP_READ, &err), 0);
-    }
+    for (int i = 1; i < 3; i++) // all on one loop
+        server_listen(&servers[i], servers[0].loop, &ok);
     computes = grpc_computes_new(servers[0].loop);
     for (int i = 0; i < 3; i++)
         (void)start(&servers[i], computes, COMPUTE_INIT, LONG_NS, &seen[i]);
@@ -451,16 +384,9 @@ static void test_parallel(void **state)
     for (int i = 0; i < 3; i++)
         assert_true(seen[i].count == 1 && seen[i].outcome == GRPC_CALL_OK);
     grpc_computes_free(computes);
-    for (int i = 2; i >= 0; i--) {
-        if (i > 0) {
-            drop_conn(&servers[i]);
-            loop_io_free(servers[i].listener_io);
-            loop_io_free(servers[i].conn_io);
-            close(servers[i].listener);
-        } else {
-            server_done(&servers[i]);
-        }
-    }
+    for (int i = 1; i < 3; i++)
+        h2_done(&servers[i].h2);
+    server_done(&servers[0]);
 }
 
 // --- statistics ---
@@ -470,16 +396,16 @@ static void test_stats(void **state)
     // Fragments 7 (no actors), 9 (two) and 8 (one).
     static const struct reply rows[] = {
         {"three",
-         BYTES(HELLO HEADERS DATA("\x1b") "\0\0\0\0\x16"
-                                          "\x12\4\x08\7\x12\0"
-                                          "\x12\6\x08\x09\x12\2\x10\2"
-                                          "\x12\6\x08\x08\x12\2\x10\1" TRAILERS_0),
+         BYTES(H2_HELLO H2_HEADERS H2_DATA("\x1b") "\0\0\0\0\x16"
+                                                   "\x12\4\x08\7\x12\0"
+                                                   "\x12\6\x08\x09\x12\2\x10\2"
+                                                   "\x12\6\x08\x08\x12\2\x10\1" H2_TRAILERS_0),
          false, GRPC_CALL_OK, 1},
-        {"none", BYTES(HELLO HEADERS DATA("\5") "\0\0\0\0\0" TRAILERS_0), false, GRPC_CALL_OK,
-         0},
-        {"no end", BYTES(HELLO HEADERS DATA("\5") "\0\0\0\0\0" STREAM_RESET), false,
+        {"none", BYTES(H2_HELLO H2_HEADERS H2_DATA("\5") "\0\0\0\0\0" H2_TRAILERS_0), false,
+         GRPC_CALL_OK, 0},
+        {"no end", BYTES(H2_HELLO H2_HEADERS H2_DATA("\5") "\0\0\0\0\0" H2_RESET), false,
          GRPC_CALL_UNKNOWN, 0},
-        {"trailers only", BYTES(HELLO HEADERS_12), false, GRPC_CALL_ERROR, 0},
+        {"trailers only", BYTES(H2_HELLO H2_HEADERS_12), false, GRPC_CALL_ERROR, 0},
     };
 
     (void)state;

@@ -77,18 +77,6 @@ static void test_null_error_is_ignored(void **state)
     assert_int_equal(err_wrap(NULL, "x"), -1);
 }
 
-static void test_every_kind_has_its_own_name(void **state)
-{
-    (void)state;
-    for (int a = ERR_NONE; a <= ERR_BUG; a++) {
-        assert_string_not_equal(err_kind_name((enum err_kind)a), "invalid-kind");
-        for (int b = ERR_NONE; b < a; b++)
-            assert_string_not_equal(err_kind_name((enum err_kind)a),
-                                    err_kind_name((enum err_kind)b));
-    }
-    assert_string_equal(err_kind_name((enum err_kind)99), "invalid-kind");
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_set_fills_and_returns_minus_one),
     cmocka_unit_test(test_set_truncates),
@@ -96,7 +84,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_wrap_loses_the_end_not_the_context),
     cmocka_unit_test(test_wrap_with_a_context_that_fills_all),
     cmocka_unit_test(test_null_error_is_ignored),
-    cmocka_unit_test(test_every_kind_has_its_own_name),
 };
 
 UNIT_MAIN(tests)

@@ -197,7 +197,8 @@ static void on_result(const struct resolve_answer *answer, const struct err *err
         w->err = *err;
 }
 
-// How long it took, in ms. The loop goes on meanwhile: its ticks say so.
+// How long it took, in ms. The loop goes on meanwhile: one that was blocked ticks once, at the
+// end.
 static int64_t look_up(struct world *w, const char *host, int64_t timeout_ms)
 {
     struct instant begin = clock_now();
@@ -208,7 +209,7 @@ static int64_t look_up(struct world *w, const char *host, int64_t timeout_ms)
     while (w->answers == before)
         assert_true(loop_turn(w->loop));
     int64_t took_ms = instant_since(clock_now(), begin) / NS_PER_MS;
-    assert_true(w->ticks - ticks >= took_ms / 40 - 1);
+    assert_true(took_ms < 5 * TICK_NS / NS_PER_MS || w->ticks - ticks >= 2);
     return took_ms;
 }
 

@@ -85,6 +85,32 @@ static void test_forward_step_shortens(void **state)
     assert_deadline(scene, 12 * S);
 }
 
+// The node was suspended between question and answer: what came back is no older than the
+// question, and no reason to believe less than what was proven before.
+static void test_answer_that_was_held_up(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_leader(&scene);
+    scene_at(&scene, 26 * S);
+    scene_read(&scene, ROW_OURS, 11 * S, 10 * S); // asked at 11 s, read at 25 s
+    scene.facts.election.received_at.ns = SCENE_T0 + 26 * S;
+    scene.facts.election.age_ns = 15 * S;
+    scene.facts.election.db_now_us = SCENE_DB_US + 25000000;
+    scene_decide(&scene);
+    assert_deadline(scene, 10 * S);
+    assert_int_equal(scene.plan.rule, RULE_LEADER);
+    // One that may be a moment late does shorten, and an advance that was held up extends.
+    scene_read(&scene, ROW_OURS, 21 * S, 25 * S);
+    scene.facts.election.received_at.ns = SCENE_T0 + 28 * S;
+    scene.facts.election.age_ns = 2 * S;
+    scene.facts.election.db_now_us = SCENE_DB_US + 27000000;
+    scene_at(&scene, 28 * S);
+    scene_decide(&scene);
+    assert_deadline(scene, 19 * S);
+}
+
 // A step beyond the whole lease: anybody could win at this moment.
 static void test_step_past_the_lease_kills(void **state)
 {
@@ -467,6 +493,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_only_an_advance_extends),
     cmocka_unit_test(test_row_gone_for_a_moment),
     cmocka_unit_test(test_forward_step_shortens),
+    cmocka_unit_test(test_answer_that_was_held_up),
     cmocka_unit_test(test_step_past_the_lease_kills),
     cmocka_unit_test(test_backward_heartbeat_voids),
     cmocka_unit_test(test_latency_is_no_jump),

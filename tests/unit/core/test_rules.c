@@ -307,6 +307,18 @@ static void broken(struct scene *scene)
     scene->facts.election.defect = ROW_DEFECT_HEARTBEAT_NULL;
 }
 
+static void broken_on_another_timeline(struct scene *scene)
+{
+    broken(scene);
+    scene->facts.election.timeline = 2;
+}
+
+static void broken_in_an_older_term(struct scene *scene)
+{
+    broken(scene);
+    scene->facts.election.term = 6;
+}
+
 static void no_fence(struct scene *scene)
 {
     still_ours(scene);
@@ -373,6 +385,10 @@ static const struct story stories[] = {
      KILL(DATABASE_REPLACED)},
     {"term went down", PAST_LED, 5 * S, term_down, RULE_DATABASE_REPLACED,
      KILL(DATABASE_REPLACED)},
+    {"other timeline beside a broken row", PAST_LED, 5 * S, broken_on_another_timeline,
+     RULE_DATABASE_REPLACED, KILL(DATABASE_REPLACED)},
+    {"term went down beside a broken row", PAST_LED, 5 * S, broken_in_an_older_term,
+     RULE_DATABASE_REPLACED, KILL(DATABASE_REPLACED)},
     {"replaced goes before superseded", PAST_LED, 5 * S, other_database_and_id,
      RULE_DATABASE_REPLACED, KILL(DATABASE_REPLACED), .flags = FENCE_ORDER_SUPERSEDED},
     {"replaced while not engaged", PAST_LED, 0, other_database, RULE_LEADER, LEAD},

@@ -352,7 +352,6 @@ static void test_set_kinds(void **state)
     assert_string_equal(k8s_set_group(K8S_SET_STATEFULSET), "apps/v1");
     assert_string_equal(k8s_set_group(K8S_SET_KRUISE_STATEFULSET), "apps.kruise.io/v1beta1");
     assert_string_equal(k8s_set_resource(K8S_SET_CLONESET), "clonesets");
-    assert_string_equal(k8s_set_list_kind(K8S_SET_CLONESET), "CloneSetList");
     cJSON_Delete(object);
 }
 

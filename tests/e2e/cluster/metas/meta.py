@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.paths import metafence_run, metasim
-from harness.waiting import boot_ns, wait_for
+from harness.waiting import boot_ns, wait_status
 from kubelab import Cluster
 from kubernetes import client
 
@@ -80,15 +80,7 @@ class Meta(SimPod):
 
     def wait_status(self, what: str, probe: Any, timeout: float) -> dict[str, Any]:
         """The first status of which `probe` is true."""
-
-        def check() -> dict[str, Any] | None:
-            status = self.status()
-            return status if status is not None and probe(status) else None
-
-        try:
-            return wait_for(f"{self.name}: {what}", check, timeout, every=0.05)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; status now: {self.status()}") from None
+        return wait_status(f"{self.name}: {what}", self.status, probe, timeout)
 
     def run_status(self) -> dict[str, Any]:
         """metafence-run's own word."""
