@@ -35,6 +35,10 @@ static const struct driver_plant plants[OW_PLANTS] = {
     [OW_PLANT_ANY_ANSWER] = {"any-answer", "P7"},
     [OW_PLANT_NO_BOUND] = {"no-bound", "end: "},
     [OW_PLANT_START] = {"start-without-bound", "end: the start"},
+    [OW_PLANT_FENCE_LATE] = {"fence-not-asked-again", "fence: "},
+    [OW_PLANT_FENCE_NEWER] = {"fence-of-any-process", "fence: "},
+    [OW_PLANT_FENCE_UNASKED] = {"fence-of-who-is-not-reached", "fence: "},
+    [OW_PLANT_FENCE_IS_END] = {"fence-is-no-end", "P7"},
 };
 
 int64_t ow_between(struct ow_world *world, int64_t low, int64_t high)
@@ -306,6 +310,7 @@ static int print_counts(const void *stats)
                   {"GONE", s->evidence[ORDER_GONE]},
                   {"starts held", s->held_starts},
                   {"nodes fenced", s->fenced},
+                  {"left alone at the last moment", s->fences_held_back},
                   {"normal drops", s->drops_done},
                   {"orders done", s->orders_done},
                   {"orders failed", s->orders_failed}};
