@@ -36,14 +36,17 @@ void ow_fence_step(struct ow_world *world, int agent, int node)
 {
     struct ow_agent *a = &world->agents[agent];
     struct ow_node *n = &world->nodes[node];
+    struct order_node decided = a->nodes[node];
     bool is_it = n->is_alive && (n->incarnation == a->fence_incarnation[node] ||
                                  world->plant == OW_PLANT_FENCE_NEWER);
 
     if (a->fence_at[node] == 0 || world->now < a->fence_at[node])
         return;
     a->fence_at[node] = 0;
-    if (world->plant != OW_PLANT_FENCE_LATE && world->plant != OW_PLANT_FENCE_NEWER &&
-        !order_may_fence(&world->config, &a->facts, &a->memory, &a->nodes[node])) {
+    if (world->plant == OW_PLANT_FENCE_NEWER)
+        decided.incarnation = a->fence_incarnation[node];
+    if (world->plant != OW_PLANT_FENCE_LATE &&
+        !order_may_fence(&world->config, &a->facts, &a->memory, &decided)) {
         world->stats->fences_held_back++;
         return;
     }
