@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harness import Lab, Pod, boot_ns, hold, wait_for
 from harness.nameserver import Nameserver, let_agents_ask
-from jobs import PATIENCE, Jobs, Node, Pending, await_event
+from jobs import PATIENCE, Jobs, Node, Pending, await_event, since
 from kube import Kube, Open, supersede
 from nodepods import HOST, KILL, NAME, Gate, Kubelet
 from workerpods import prepare
@@ -187,6 +187,24 @@ def test_an_actor_that_never_ends_costs_its_process(scene_of: Make) -> None:
     scene.kubelet.make_pod()
     scene.come_back()
     assert not scene.api.deletes(NAME)[1:], "the next one is left alone"
+
+
+def test_who_unregisters_at_term_is_waited_for_no_longer(scene_of: Make) -> None:
+    """A kubelet begins with SIGTERM, at which a compute node takes its row away, and waits for its actors.
+    From then on it gets no changes of Hummock: what is removed now it does not see."""
+    scene = scene_of(maxHold="120s", **KILLS)
+    scene.recover()
+    wait_for("its pod is deleted", lambda: scene.api.deletes(NAME), PATIENCE)
+    scene.node.terminate()
+    wait_for("its row is gone", lambda: scene.node.worker_id() is None, PATIENCE)
+    purge = scene.wait_purged()
+    assert purge["outcome"] == "acknowledged" and not purge["missing"]
+    removed = since(scene.node.witness, "version_removed", scene.at)
+    assert scene.node.alive and not removed and not scene.node.panics()
+    scene.kubelet.end_pod()
+    assert scene.node.ended_by() == KILL
+    scene.kubelet.make_pod()
+    scene.come_back()
 
 
 def test_without_the_opt_in_nobody_is_killed(scene_of: Make) -> None:
