@@ -342,6 +342,13 @@ static int check_recovery(const struct config *config, struct err *err)
                        "it, or hold for longer",
                        duration_format(recovery->init_timeout_ns, a, sizeof(a)),
                        duration_format(recovery->max_hold_ns, b, sizeof(b)));
+    if (recovery->kill_nodes && recovery->policy == RECOVERY_POLICY_OPEN &&
+        recovery->kill_after_ns + NS_PER_SEC >= recovery->max_hold_ns)
+        return err_set(err, ERR_INVALID, 0,
+                       "recovery.killAfter %s + 1s is not below recovery.maxHold %s: kill "
+                       "sooner, or hold for longer",
+                       duration_format(recovery->kill_after_ns, a, sizeof(a)),
+                       duration_format(recovery->max_hold_ns, b, sizeof(b)));
     return 0;
 }
 

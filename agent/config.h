@@ -82,6 +82,8 @@ struct config_recovery {
     int64_t max_hold_ns;
     int64_t reset_before_start_ns;
     int64_t init_timeout_ns;
+    bool kill_nodes;
+    int64_t kill_after_ns;
 };
 
 enum fence_method_choice { FENCE_BY_SHIM = 0, FENCE_BY_PIDFD };

@@ -158,6 +158,10 @@ const struct config_option config_options[] = {
              "after its leader's death a meta is not started for so long at most, until all compute nodes have reset"),
     DURATION("recovery.initTimeout", "20s", 100 * MS, 10 * 60 * S, recovery.init_timeout_ns,
              "how long one reset of a compute node is waited for before it is asked again"),
+    {"recovery.killNodes", OPTION_BOOL, 0, "false", 0, 0, NULL, NULL, AT(recovery.kill_nodes),
+     "opt-in: the pod of a compute node that holds a purge because its actors don't end is deleted"},
+    DURATION("recovery.killAfter", "30s", 1 * S, 1 * H, recovery.kill_after_ns,
+             "with recovery.killNodes: so long after the node got a reset that it has not answered"),
 };
 // clang-format on
 

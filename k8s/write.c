@@ -126,6 +126,10 @@ struct k8s_request *k8s_delete_pod(struct k8s *k8s, const struct k8s_delete_call
                "\"gracePeriodSeconds\":%u,\"preconditions\":{",
                call->grace_s > 0 ? call->grace_s : 1);
     put_field(&draft.body, "uid", call->uid);
+    if (call->version) {
+        buf_putc(&draft.body, ',');
+        put_field(&draft.body, "resourceVersion", call->version);
+    }
     buf_puts(&draft.body, "}}");
     return send_draft(k8s, &draft, fn, arg);
 }

@@ -48,6 +48,7 @@ struct k8s_request *k8s_patch_annotation(struct k8s *k8s,
 struct k8s_delete_call {
     const char *pod;
     const char *uid;
+    const char *version; // resourceVersion: only the pod as it was then; NULL: as it is
     unsigned grace_s;
 };
 struct k8s_request *k8s_delete_pod(struct k8s *k8s, const struct k8s_delete_call *call,

@@ -328,6 +328,46 @@ EXCEPTION WHEN OTHERS OR query_canceled THEN
 END
 $body$;
 
+-- Of jobs whose row this transaction has deleted: which of them were made to the end, as " 11 12 ".
+CREATE OR REPLACE FUNCTION metafence.job_was_created(p_job bigint) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+    SELECT CASE WHEN position(format(' %s ', p_job) IN current_setting('metafence.created_jobs', true)) > 0 THEN true END
+$body$;
+
+-- BEFORE each row of streaming_job goes: an object's DELETE comes to it before it comes to the job's fragments, and
+-- they must know. Beyond 64 kB of them it is not known.
+CREATE OR REPLACE FUNCTION metafence.on_job() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+AS $body$
+DECLARE
+    v_jobs text;
+BEGIN
+    BEGIN
+        IF EXISTS (SELECT FROM metafence.setting AS s
+                    WHERE s.name = 'recovery' AND s.value IN ('observe', 'enforce')) THEN
+            -- By nothing that could cast, as in on_campaign.
+            IF pg_typeof(OLD.job_id) NOT IN ('int4'::regtype, 'int8'::regtype)
+               OR pg_typeof(OLD.job_status) NOT IN ('varchar'::regtype, 'text'::regtype) THEN
+                RAISE EXCEPTION USING ERRCODE = 'datatype_mismatch',
+                    MESSAGE = 'streaming_job: job_id must be integer, job_status text';
+            END IF;
+            v_jobs := coalesce(nullif(current_setting('metafence.created_jobs', true), ''), ' ');
+            IF OLD.job_status = 'CREATED' AND length(v_jobs) < 65536 THEN
+                PERFORM set_config('metafence.created_jobs', concat(v_jobs, OLD.job_id, ' '), true);
+            END IF;
+        END IF;
+    EXCEPTION WHEN OTHERS OR query_canceled THEN
+        BEGIN
+            PERFORM metafence.count_recovery('failed', format('job: %s (SQLSTATE %s)', SQLERRM, SQLSTATE));
+        EXCEPTION WHEN OTHERS OR query_canceled THEN
+            NULL;
+        END;
+    END;
+    RETURN OLD;
+END
+$body$;
+
 CREATE OR REPLACE FUNCTION metafence.note_dropped(
     p_schema text, p_fragment bigint, p_job bigint, p_old jsonb, p_new jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -349,7 +389,7 @@ BEGIN
     IF NOT FOUND THEN
         BEGIN
             v_name := metafence.job_name(p_schema, p_job);
-            v_was_created := metafence.is_created(p_schema, p_job);
+            v_was_created := coalesce(metafence.is_created(p_schema, p_job), metafence.job_was_created(p_job));
         EXCEPTION WHEN OTHERS THEN
             NULL; -- it only helps people
         END;
@@ -414,7 +454,7 @@ AS $body$
            EXISTS (SELECT FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
                     WHERE t.tgrelid = c.oid AND t.tgenabled IN ('O', 'A') AND t.tgname = 'metafence_recovery'
                       AND p.pronamespace = 'metafence'::regnamespace AND p.proname = w.function)
-      FROM (VALUES ('object', 'on_attempt'), ('fragment', 'on_fragment'),
+      FROM (VALUES ('object', 'on_attempt'), ('streaming_job', 'on_job'), ('fragment', 'on_fragment'),
                    ('hummock_version_delta', 'on_delta')) AS w(name, function)
       JOIN pg_class AS c ON c.relname = w.name
       JOIN pg_class AS l ON l.relnamespace = c.relnamespace
@@ -445,10 +485,11 @@ BEGIN
     EXECUTE format('DROP TRIGGER IF EXISTS metafence_recovery ON %s', v_table);
     EXECUTE format('CREATE TRIGGER metafence_recovery %s EXECUTE FUNCTION metafence.%s()',
                    format(CASE p_name WHEN 'object' THEN 'AFTER DELETE ON %s FOR EACH STATEMENT'
+                                      WHEN 'streaming_job' THEN 'BEFORE DELETE ON %s FOR EACH ROW'
                                       WHEN 'fragment' THEN 'BEFORE UPDATE OR DELETE ON %s FOR EACH ROW'
                                       ELSE 'BEFORE INSERT ON %s FOR EACH ROW' END, v_table),
-                   CASE p_name WHEN 'object' THEN 'on_attempt' WHEN 'fragment' THEN 'on_fragment'
-                               ELSE 'on_delta' END);
+                   CASE p_name WHEN 'object' THEN 'on_attempt' WHEN 'streaming_job' THEN 'on_job'
+                               WHEN 'fragment' THEN 'on_fragment' ELSE 'on_delta' END);
     PERFORM metafence.give_to_owner(
         v_table, ARRAY['newest_migration(text)', 'job_name(text, bigint)', 'is_created(text, bigint)',
                        'creating_jobs(text)']);

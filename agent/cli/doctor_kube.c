@@ -99,12 +99,14 @@ static int ask_right(struct asker *asker, struct doctor *doctor, const struct ri
 static int check_rights(struct asker *asker, struct doctor *doctor, const struct config *config)
 {
     bool reconciles = config->reconcile.mode != RECONCILE_OFF;
+    bool deletes = config->fence_delete_pod ||
+                   (config->recovery.mode == ORDER_ENFORCE && config->recovery.kill_nodes);
     const struct right rights[] = {
         {"get", "", "pods", true},
         {"list", "", "pods", true},
         {"watch", "", "pods", true},
         {"patch", "", "pods", true},
-        {"delete", "", "pods", config->fence_delete_pod},
+        {"delete", "", "pods", deletes},
         {"create", "events.k8s.io", "events", config->kubernetes.events},
         {"list", "discovery.k8s.io", "endpointslices", reconciles},
         {"list", "apps", "statefulsets", reconciles},

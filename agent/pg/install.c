@@ -416,7 +416,8 @@ static const char *const known_tables[] = {
     "compaction_config",
 };
 
-static const char *const watched_tables[] = {"object", "fragment", "hummock_version_delta"};
+static const char *const watched_tables[] = {"object", "streaming_job", "fragment",
+                                             "hummock_version_delta"};
 
 static void put_mode(struct buf *text, const char *name, const char *mode)
 {

@@ -115,7 +115,7 @@ static void keep_snapshot(struct reclaim_call *call, enum order_evidence how)
 
 static void finish(struct reclaim_call *call, enum order_outcome outcome)
 {
-    *outcome_of(call) = (struct order_call){call->serial, outcome};
+    *outcome_of(call) = (struct order_call){call->serial, outcome, .is_sent = call->is_sent};
     stop(call);
     agent_feed(call->reclaim->agent);
 }
@@ -188,6 +188,7 @@ static bool may_send(void *arg)
     may = order_may_reset(&reclaim->config, &reclaim->facts, reclaim->memory,
                           facts_of(reclaim, call->node)->endpoint) == ORDER_MAY;
     reclaim->counts[RECLAIM_INIT_SENT] += may;
+    call->is_sent = outcome_of(call)->is_sent = may;
     return may;
 }
 
@@ -230,11 +231,12 @@ static void begin(struct reclaim_call *call, uint32_t serial, struct instant dea
     stop(call);
     call->serial = serial;
     call->deadline = deadline;
+    call->is_sent = false;
     call->revision = reclaim->drops.revision;
     call->snapshot = strdup(reclaim->known.state.snapshot);
     if (!call->snapshot)
         abort();
-    *outcome_of(call) = (struct order_call){serial, ORDER_CALL_PENDING};
+    *outcome_of(call) = (struct order_call){.serial = serial, .outcome = ORDER_CALL_PENDING};
     call->query = resolve_start(reclaim->agent->resolver, call->node->host,
                                 instant_since(deadline, now), on_address, call);
 }
@@ -266,6 +268,7 @@ static void free_node(struct reclaim_node *node)
 {
     stop(&node->init);
     stop(&node->stats);
+    kills_cancel(node);
     free(node->snapshot);
     free(node);
 }

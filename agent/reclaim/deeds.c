@@ -34,8 +34,8 @@ static enum recovery_how how_of(enum order_evidence evidence)
     return evidence == ORDER_GONE ? RECOVERY_GONE : RECOVERY_NONE;
 }
 
-static void put_evidence(const struct reclaim *reclaim, enum order_evidence evidence,
-                         struct buf *out)
+static void put_evidence(const struct reclaim *reclaim, const struct reclaim_node *node,
+                         enum order_evidence evidence, struct buf *out)
 {
     static const char *const by[ORDER_EVIDENCES] = {
         [ORDER_UNKNOWN] = "nothing",
@@ -48,6 +48,10 @@ static void put_evidence(const struct reclaim *reclaim, enum order_evidence evid
     buf_put_json(out, by[evidence]);
     buf_puts(out, ",\"agent\":");
     buf_put_json(out, reclaim->agent->config.core.id);
+    if (evidence == ORDER_GONE && node->kill.agreed_at.ns != 0) {
+        buf_puts(out, ",\"killed\":");
+        buf_put_json(out, node->kill.uid);
+    }
     buf_printf(out, ",\"fragments\":%zu}", reclaim->drops.fragment_count);
 }
 
@@ -69,7 +73,7 @@ static void write_evidence(struct reclaim *reclaim, struct reclaim_node *node,
 
     if (node->is_writing || !reclaim->election)
         return;
-    put_evidence(reclaim, plan->evidence, &evidence);
+    put_evidence(reclaim, node, plan->evidence, &evidence);
     ack.evidence = buf_str(&evidence);
     node->writing_how = plan->evidence;
     node->writing_revision = plan->revision;
@@ -90,6 +94,8 @@ static void run_node(struct reclaim *reclaim, size_t index)
         calls_init(reclaim, index, plan);
     if (plan->acts & ORDER_ASK_STATS)
         calls_stats(reclaim, index, plan);
+    if (plan->acts & ORDER_FENCE_NODE)
+        kills_begin(reclaim, index);
     if (plan->acts & ORDER_WRITE)
         write_evidence(reclaim, reclaim->nodes[index], plan);
 }
@@ -106,6 +112,7 @@ static void forget_hold(struct reclaim *reclaim)
     reclaim->hold = memory->hold;
     reclaim->round = memory->round;
     reclaim->said_bound = false;
+    ends_stop(reclaim);
     for (size_t i = 0; i < reclaim->node_count; i++) {
         struct reclaim_node *node = reclaim->nodes[i];
 
@@ -115,14 +122,18 @@ static void forget_hold(struct reclaim *reclaim)
         node->none_revision = 0;
         node->said = ORDER_UNKNOWN;
         node->base_pod = 0;
+        node->was_ended = false;
+        kills_forget(node);
         node->detail[0] = '\0';
     }
 }
 
-static void stop_inits(struct reclaim *reclaim)
+static void stop_calls(struct reclaim *reclaim)
 {
-    for (size_t i = 0; i < reclaim->node_count; i++)
+    for (size_t i = 0; i < reclaim->node_count; i++) {
         calls_cancel_init(reclaim, i);
+        kills_cancel(reclaim->nodes[i]);
+    }
 }
 
 // --- the start ---
@@ -143,7 +154,7 @@ void deeds_run(struct reclaim *reclaim)
     const struct order_plan *plan = reclaim->plan;
 
     if (plan->stop)
-        stop_inits(reclaim);
+        stop_calls(reclaim);
     forget_hold(reclaim);
     for (size_t i = 0; i < reclaim->node_count && i < ORDER_NODES_MAX; i++)
         run_node(reclaim, i);

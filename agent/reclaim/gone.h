@@ -16,10 +16,12 @@
 
 // One pod, as a list showed it. Strings are borrowed.
 struct gone_pod {
+    const char *pod; // its name
     const char *uid;
     const char *container_id; // of what serves the node's port; NULL: not told
     bool has_ended;           // … by its kubelet's word
     bool is_terminal;         // so has the pod
+    bool host_network;        // its address is its node's: others may have it, too
     const char *ips[GONE_IPS];
     unsigned ip_count;
     struct address_pod name;
@@ -31,9 +33,17 @@ struct gone_look {
     uint64_t pod;     // of the pod that counts; 0: not told
     uint64_t process; // of it
     bool is_ended;
+    bool can_fence;     // by deleting it
+    char pod_name[254]; // of it
 };
 
 bool gone_is_pod_of(const struct address *host, const struct gone_pod *pod);
+// Stands for pod UID and container ID; 0: not told.
+uint64_t gone_process_of(const struct gone_pod *pod);
+// Stands for the UID; never 0.
+uint64_t gone_uid_of(const char *uid);
+// Whether its end is that of the one process behind its address.
+bool gone_can_fence(const struct gone_pod *pod);
 // Takes a pod that has the node's address in. `base`: the pod of the first look in this hold,
 // 0: this is the first one; others than that are not looked at then.
 void gone_add(struct gone_look *look, const struct gone_pod *pod, uint64_t base);

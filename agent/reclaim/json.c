@@ -88,6 +88,7 @@ static void put_nodes(const struct reclaim *reclaim, struct buf *out)
                    node->worker_id, node->port);
         put_text(out, "host", node->host);
         put_text(out, "evidence", order_evidence_name(reclaim->plan->nodes[i].evidence));
+        buf_printf(out, ",\"killed\":%s", bool_text(node->kill.agreed_at.ns != 0));
         put_text(out, "error", node->detail);
         buf_putc(out, '}');
     }

@@ -17,12 +17,15 @@
 #include "agent/recovery/order.h"
 #include "base/loop.h"
 #include "base/resolve.h"
+#include "k8s/pod.h"
 
 #define RECLAIM_MARGIN_NS                                                                      \
     NS_PER_SEC // between the last moment of an Init and the gate's opening
 #define RECLAIM_GATE_NS (10 * NS_PER_SEC) // how long our row at the gate counts
 
+struct k8s_follow;
 struct k8s_list;
+struct k8s_request;
 struct reclaim_node;
 
 // A call under way: its name is looked up, then it is sent.
@@ -32,11 +35,22 @@ struct reclaim_call {
     enum grpc_compute_kind kind;
     uint32_t serial;
     struct instant deadline;
+    bool is_sent; // its bytes have left
     struct resolve_query *query;
     struct grpc_compute_call *call;
     // Of what was known before the node was asked: goes with its acknowledgement.
     char *snapshot;
     uint64_t revision; // of the drops that statistics are compared with
+};
+
+// The fence of a node: its pod is looked at once more, then deleted. Of this hold.
+struct reclaim_kill {
+    struct k8s_request *request; // either
+    uint64_t process;            // whose end is wanted
+    struct instant looked_at;    // before the API was asked for it
+    struct instant agreed_at;    // the API has begun to delete it; ns 0: not yet
+    bool was_denied;             // and said so
+    char uid[64];                // of the pod
 };
 
 struct reclaim_node {
@@ -55,6 +69,9 @@ struct reclaim_node {
     uint64_t base_pod;  // of the first look in this hold; 0: none yet
     bool is_looked_for; // by the list under way
     struct gone_look look;
+    char pod_name[254]; // of what the last look has told
+    bool was_ended;     // that process, in this hold, whatever is listed since
+    struct reclaim_kill kill;
     enum order_evidence said;
     char detail[160]; // why the last Init brought nothing; "": it did
 };
@@ -68,7 +85,13 @@ enum reclaim_count { // for metrics
     RECLAIM_WRITTEN, // acknowledgements
     RECLAIM_WRITE_FAILED,
     RECLAIM_STARTS_HELD,
-    RECLAIM_BOUNDS, // maxHold, or resetBeforeStart, before all had acknowledged
+    RECLAIM_KILL_SENT, // deletes of compute nodes' pods
+    RECLAIM_KILL_AGREED,
+    RECLAIM_KILL_CHANGED, // not any more what was decided about, by our look or the API's word
+    RECLAIM_KILL_DENIED,
+    RECLAIM_KILL_FAILED,
+    RECLAIM_KILL_CONFIRMED, // that process has ended
+    RECLAIM_BOUNDS,         // maxHold, or resetBeforeStart, before all had acknowledged
     RECLAIM_COUNTS,
 };
 
@@ -116,6 +139,9 @@ struct reclaim {
     struct instant pods_next_at;
     char pods_snapshot[RECOVERY_SNAPSHOT_SIZE]; // from before the list
 
+    // --- ends.c ---
+    struct k8s_follow *ends; // NULL: none is waited for
+
     // --- deeds.c ---
     enum order_cause cause; // of the last turn's hold, and which it was
     uint64_t hold;
@@ -161,6 +187,24 @@ void calls_free(struct reclaim *reclaim);
 
 void pods_turn(struct reclaim *reclaim); // after each decision
 void pods_stop(struct reclaim *reclaim);
+// Borrows from the pod. Errors: INVALID.
+must_check int pods_parse(const struct k8s_pod *pod, uint16_t port, struct gone_pod *ret,
+                          struct err *err);
+
+// --- kills.c ---
+
+// Unless it is under way, or the API has agreed and the end is to come.
+void kills_begin(struct reclaim *reclaim, size_t node);
+void kills_cancel(struct reclaim_node *node);
+void kills_forget(struct reclaim_node *node); // of a hold that is over
+
+// --- ends.c ---
+
+// From that version on the workers' pods are followed for the kubelet's word on who was killed.
+void ends_follow(struct reclaim *reclaim, const char *version);
+// After a list. Where changes may have been missed it goes on from there.
+void ends_go_on(struct reclaim *reclaim, const char *version);
+void ends_stop(struct reclaim *reclaim);
 
 // --- deeds.c ---
 
@@ -170,4 +214,8 @@ void deeds_run(struct reclaim *reclaim);
 
 // What the turn has changed.
 void tell_turn(struct reclaim *reclaim);
+void tell_kill(struct reclaim *reclaim, const struct reclaim_node *node);
+// `why` is what the API said.
+void tell_kill_denied(struct reclaim *reclaim, const struct reclaim_node *node,
+                      const char *why);
 void tell_metrics(struct reclaim *reclaim);

@@ -14,8 +14,7 @@
 #define AGAIN_NS  (2 * NS_PER_SEC)
 #define FAILED_NS (5 * NS_PER_SEC)
 
-static int parse(const struct k8s_pod *pod, uint16_t port, struct gone_pod *ret,
-                 struct err *err)
+int pods_parse(const struct k8s_pod *pod, uint16_t port, struct gone_pod *ret, struct err *err)
 {
     struct k8s_pod_life life;
     struct k8s_pod_process process;
@@ -24,10 +23,12 @@ static int parse(const struct k8s_pod *pod, uint16_t port, struct gone_pod *ret,
         k8s_pod_process_parse(pod, port, &process, err) < 0)
         return -1;
     *ret = (struct gone_pod){
+        .pod = pod->name,
         .uid = pod->uid,
         .container_id = process.container_id,
         .has_ended = process.has_ended,
         .is_terminal = life.is_terminal && !life.is_running,
+        .host_network = life.host_network,
         .ip_count = life.ip_count < GONE_IPS ? life.ip_count : GONE_IPS,
         .name = {life.hostname ? life.hostname : pod->name, life.subdomain, pod->name_space},
     };
@@ -47,7 +48,7 @@ static int on_item(const struct cJSON *object, void *arg, struct err *err)
         struct reclaim_node *node = reclaim->nodes[i];
         struct gone_pod shown;
 
-        if (parse(&pod, (uint16_t)node->port, &shown, err) < 0)
+        if (pods_parse(&pod, (uint16_t)node->port, &shown, err) < 0)
             return -1;
         if (gone_is_pod_of(&node->address, &shown))
             gone_add(&node->look, &shown, node->base_pod);
@@ -74,7 +75,10 @@ static void on_end(const struct k8s_list_result *result, void *arg)
             continue;
         node->is_looked_for = false;
         gone_take(&node->look, result->sent_at, &node->base_pod, &reclaim->node_facts[i]);
+        reclaim->node_facts[i].is_ended |= node->was_ended;
+        memcpy(node->pod_name, node->look.pod_name, sizeof(node->pod_name));
     }
+    ends_go_on(reclaim, result->version);
     agent_feed(reclaim->agent);
 }
 
@@ -118,4 +122,5 @@ void pods_stop(struct reclaim *reclaim)
 {
     k8s_list_cancel(reclaim->pods);
     reclaim->pods = NULL;
+    ends_stop(reclaim);
 }

@@ -101,6 +101,8 @@ static struct order_config config_of(const struct config *config)
     order.max_hold_ns = config->recovery.max_hold_ns;
     order.reset_before_start_ns = config->recovery.reset_before_start_ns;
     order.init_timeout_ns = config->recovery.init_timeout_ns;
+    order.may_fence_nodes = config->recovery.kill_nodes;
+    order.kill_after_ns = config->recovery.kill_after_ns;
     order.margin_ns = RECLAIM_MARGIN_NS;
     order.gate_stale_ns = RECLAIM_GATE_NS;
     return order;

@@ -102,6 +102,29 @@ static void say_node(struct reclaim *reclaim, const struct reclaim_node *node,
     }
 }
 
+void tell_kill(struct reclaim *reclaim, const struct reclaim_node *node)
+{
+    char note[KUBE_NOTE_SIZE];
+
+    (void)snprintf(note, sizeof(note),
+                   "compute node %" PRId32 " at %.120s:%" PRId32
+                   " has not answered its reset for recovery.killAfter: pod %.120s, uid %s, is "
+                   "deleted",
+                   node->worker_id, node->host, node->port, node->pod_name, node->kill.uid);
+    say(reclaim, &(struct kube_event){true, "Recovery", "ComputeKilled", note});
+}
+
+void tell_kill_denied(struct reclaim *reclaim, const struct reclaim_node *node, const char *why)
+{
+    char note[KUBE_NOTE_SIZE];
+
+    (void)snprintf(note, sizeof(note),
+                   "compute node %" PRId32 " at %.120s:%" PRId32
+                   " does not end its actors, and its pod %.120s can't be deleted: %.120s",
+                   node->worker_id, node->host, node->port, node->pod_name, why);
+    say(reclaim, &(struct kube_event){true, "Recovery", "ComputeNotKilled", note});
+}
+
 static void say_nodes(struct reclaim *reclaim)
 {
     for (size_t i = 0; i < reclaim->node_count && i < ORDER_NODES_MAX; i++) {
@@ -111,6 +134,8 @@ static void say_nodes(struct reclaim *reclaim)
         if (node->said == evidence)
             continue;
         node->said = evidence;
+        reclaim->counts[RECLAIM_KILL_CONFIRMED] +=
+            evidence == ORDER_GONE && node->kill.agreed_at.ns != 0;
         say_node(reclaim, node, evidence);
     }
 }
@@ -181,6 +206,25 @@ void tell_turn(struct reclaim *reclaim)
 
 // --- metrics ---
 
+static void write_kills(struct prom *prom, const struct reclaim *reclaim)
+{
+    static const struct {
+        const char *result;
+        enum reclaim_count count;
+    } kills[] = {
+        {"sent", RECLAIM_KILL_SENT},       {"agreed", RECLAIM_KILL_AGREED},
+        {"changed", RECLAIM_KILL_CHANGED}, {"denied", RECLAIM_KILL_DENIED},
+        {"failed", RECLAIM_KILL_FAILED},   {"confirmed", RECLAIM_KILL_CONFIRMED},
+    };
+
+    prom_family(prom, PROM_COUNTER, "metafence_recovery_compute_kills",
+                "Deletes of compute nodes' pods whose actors did not end, and what became of "
+                "them.");
+    for (size_t i = 0; i < sizeof(kills) / sizeof(kills[0]); i++)
+        prom_count(prom, PROM_LABELS({"result", kills[i].result}),
+                   reclaim->counts[kills[i].count]);
+}
+
 static void write_counts(struct prom *prom, const struct reclaim *reclaim)
 {
     static const char *const results[] = {
@@ -200,6 +244,7 @@ static void write_counts(struct prom *prom, const struct reclaim *reclaim)
     prom_one_count(prom, "metafence_recovery_starts_held",
                    "Starts of our meta that waited for resets.",
                    reclaim->counts[RECLAIM_STARTS_HELD]);
+    write_kills(prom, reclaim);
     prom_one_count(prom, "metafence_recovery_unproven",
                    "Holds that ended at their bound before all compute nodes had acknowledged.",
                    reclaim->counts[RECLAIM_BOUNDS]);

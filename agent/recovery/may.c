@@ -138,3 +138,23 @@ enum order_block order_may_reset(const struct order_config *config,
             block = ORDER_ACKNOWLEDGED;
     return block;
 }
+
+// Of the process that was asked, and only while it could be asked again: a node's end outside
+// of a recovery is the cause of one. The start of our own meta is not worth one either.
+bool order_may_fence(const struct order_config *config, const struct order_facts *facts,
+                     const struct order_memory *memory, const struct order_node *node)
+{
+    const struct order_node_memory *known = NULL;
+
+    for (uint32_t i = 0; i < memory->node_count && !known; i++)
+        if (memory->nodes[i].endpoint == node->endpoint)
+            known = &memory->nodes[i];
+    if (!config->may_fence_nodes || memory->cause != ORDER_RECOVERY || !known)
+        return false;
+    if (!node->can_fence || known->base == 0 || node->incarnation != known->base)
+        return false;
+    if (known->asked_at.ns == 0 ||
+        !instant_reached(facts->now, instant_add(known->asked_at, config->kill_after_ns)))
+        return false;
+    return order_may_reset(config, facts, memory, node->endpoint) == ORDER_MAY;
+}

@@ -40,9 +40,26 @@ static bool has_ended(const struct order_turn *turn, const struct order_call *ca
     return instant_reached(turn->facts->now, instant_add(deadline, turn->config->retry_ns));
 }
 
+// Since when the process that is there has an Init. One whose connection broke may have been
+// another's.
+static void note_asked(const struct order_turn *turn, const struct order_node *node,
+                       struct order_node_memory *known)
+{
+    const struct order_call *init = &node->init;
+    struct instant now = turn->facts->now;
+
+    if (!known->init_open || init->serial != known->init_serial)
+        return;
+    if (init->outcome > ORDER_CALL_DONE && instant_before(now, known->init_deadline))
+        known->asked_at.ns = 0;
+    else if (init->is_sent && known->asked_at.ns == 0)
+        known->asked_at = now;
+}
+
 static void take_init(const struct order_turn *turn, const struct order_node *node,
                       struct order_node_memory *known)
 {
+    note_asked(turn, node, known);
     if (!known->init_open ||
         !has_ended(turn, &node->init, known->init_serial, known->init_deadline))
         return;
@@ -167,8 +184,6 @@ static void plan_init(const struct order_turn *turn, struct order_node_memory *k
     known->init_open = true;
     known->init_at = turn->facts->now;
     known->init_deadline = plan->init_deadline;
-    if (known->first_init_at.ns == 0)
-        known->first_init_at = turn->facts->now;
 }
 
 static void plan_stats(const struct order_turn *turn, struct order_node_memory *known,
@@ -185,15 +200,12 @@ static void plan_stats(const struct order_turn *turn, struct order_node_memory *
     known->stats_deadline = plan->stats_deadline;
 }
 
-// Of the process that was asked, and only while it could be asked again: a node's end outside
-// of a recovery is the cause of one.
 static void plan_fence(const struct order_turn *turn, const struct order_node *node,
                        struct order_node_memory *known, struct order_node_plan *plan)
 {
-    if (!turn->config->may_fence_nodes || turn->memory->cause != ORDER_RECOVERY ||
-        known->first_init_at.ns == 0 || known->base == 0 || node->incarnation != known->base)
-        return;
-    if (!is_due(turn, known->first_init_at, turn->config->kill_after_ns) ||
+    if (turn->config->may_fence_nodes && known->asked_at.ns != 0)
+        (void)is_due(turn, known->asked_at, turn->config->kill_after_ns); // wakes us then
+    if (!order_may_fence(turn->config, turn->facts, turn->memory, node) ||
         !is_due(turn, known->fenced_at, turn->config->retry_ns))
         return;
     plan->acts |= ORDER_FENCE_NODE;

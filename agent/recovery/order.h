@@ -95,6 +95,7 @@ enum order_outcome {
 struct order_call {
     uint32_t serial;
     enum order_outcome outcome;
+    bool is_sent; // its bytes have left
 };
 
 enum order_evidence {
@@ -112,6 +113,7 @@ struct order_node {
     // Stands for pod UID and container ID, as the API shows them; 0: not known.
     uint64_t incarnation;
     bool is_ended;          // … and its container, or pod, has ended by its kubelet's word
+    bool can_fence;         // … and it is a pod's of its own, which can be deleted by its uid
     struct instant seen_at; // of these two: before they were asked for
     struct order_call init;
     struct order_call stats;
@@ -158,9 +160,9 @@ struct order_facts {
 
 struct order_config {
     bool holds_on;        // policy: at max_hold the gate stays closed, and an operator decides
-    bool may_fence_nodes; // opt-in
+    bool may_fence_nodes; // opt-in: one whose actors do not end
     int64_t max_hold_ns;
-    int64_t kill_after_ns; // after a node's first Init that was not answered
+    int64_t kill_after_ns; // after a node got an Init that it has not answered
     int64_t reset_before_start_ns;
     int64_t handover_ns;   // after the end of our lease, for another to win
     int64_t margin_ns;     // between the last moment of an Init and the gate's opening
@@ -196,7 +198,9 @@ struct order_node_memory {
     bool stats_open;
     uint32_t init_serial;
     uint32_t stats_serial;
-    struct instant first_init_at; // ns 0: none was sent in this hold
+    // It got an Init, and those that it has not answered ended at their deadline, not with
+    // their connection: so it is still the process that got it. ns 0: not so.
+    struct instant asked_at;
     // Sent, or seen to have ended; the deadline of the one that is under way.
     struct instant init_at;
     struct instant init_deadline;
@@ -294,7 +298,7 @@ enum {
     ORDER_CANCEL_INIT = 2, // its answer is not needed, and must be over before it is written
     ORDER_ASK_STATS = 4,
     ORDER_WRITE = 8,       // the acknowledgement
-    ORDER_FENCE_NODE = 16, // the container of this incarnation, by SIGKILL
+    ORDER_FENCE_NODE = 16, // the pod of this incarnation, unless that is under way
 };
 
 // Of the node with the same index in the facts.
@@ -337,3 +341,10 @@ void order_decide(const struct order_config *config, const struct order_facts *f
 enum order_block order_may_reset(const struct order_config *config,
                                  const struct order_facts *facts,
                                  const struct order_memory *memory, uint64_t endpoint);
+
+// The one precondition of a node's fence: that of an Init to it, and that this very process,
+// the one of the first look within the hold, got an Init and has not answered for kill_after.
+// Of `node` only endpoint, incarnation and can_fence are looked at. Asked with fresh facts
+// again right before the request.
+bool order_may_fence(const struct order_config *config, const struct order_facts *facts,
+                     const struct order_memory *memory, const struct order_node *node);

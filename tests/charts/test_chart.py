@@ -58,6 +58,18 @@ def test_labels_and_namespace_of_every_object():
         ((), ["get", "list", "watch", "patch", "delete"]),
         (("config.fence.deletePod=true",), ["get", "list", "watch", "patch", "delete"]),
         (("config.fence.deletePod=false",), ["get", "list", "watch", "patch"]),
+        (
+            ("config.fence.deletePod=false", "config.recovery.killNodes=true"),
+            ["get", "list", "watch", "patch"],
+        ),
+        (
+            (
+                "config.fence.deletePod=false",
+                "config.recovery.killNodes=true",
+                "config.recovery.mode=enforce",
+            ),
+            ["get", "list", "watch", "patch", "delete"],
+        ),
     ],
 )
 def test_role_has_these_verbs_and_no_more(values, verbs):
@@ -131,6 +143,21 @@ def test_policy_allows_the_labels_that_the_agent_writes(label, keys):
     policy = helm.one(helm.metafence(json_values=more), "ValidatingAdmissionPolicy")
     variables = {v["name"]: v["expression"] for v in policy["spec"]["variables"]}
     assert variables["roleKeys"] == keys
+
+
+def test_policy_allows_the_delete_of_another_pod_only_to_who_has_opted_in():
+    def texts(*values):
+        spec = helm.one(helm.metafence(*values), "ValidatingAdmissionPolicy")["spec"]
+        return [v["expression"] for v in spec["variables"] + spec["validations"]]
+
+    plain = texts()
+    assert texts("config.recovery.mode=enforce") == texts("config.recovery.killNodes=true") == plain
+    assert not any("isCompute" in text or "resourceVersion" in text for text in plain)
+    opted = texts("config.recovery.mode=enforce", "config.recovery.killNodes=true")
+    assert any("variables.isOwn || variables.isCompute" in text for text in opted)
+    assert any("'risingwave/component'" in text and "== 'compute'" in text for text in opted)
+    assert any("preconditions.?uid.orValue('') == oldObject.metadata.uid" in text for text in opted)
+    assert any("preconditions.?resourceVersion.hasValue()" in text for text in opted)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,10 @@ def test_bad_values_are_refused_by_place(values, says):
             {"config.kubernetes.enabled": False, "config.fence.deletePod": True},
             "config.fence.deletePod and config.kubernetes.enabled off",
         ),
+        (
+            {"config.kubernetes.enabled": False, "config.recovery.killNodes": True},
+            "config.recovery.killNodes and config.kubernetes.enabled off",
+        ),
         ({"config.kubernetes.roleLabel": "metafence.io/role"}, "name another label"),
         ({"config.http.address": "127.0.0.1"}, "config.http.address"),
         ({"sqlInstall.user": "rw"}, "sqlInstall.user: rw is the agents' role already"),

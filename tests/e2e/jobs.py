@@ -87,8 +87,8 @@ def await_event(
 class Node(Compute):
     """A compute node with pause points; its process is the thing that rw#27111 kills."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        super().__init__(cluster, name)
+    def __init__(self, cluster: Cluster, name: str, host: str = "127.0.0.1") -> None:
+        super().__init__(cluster, name, host)
         self.points = self.dir / "points"
         self.points.mkdir()
 
@@ -125,6 +125,10 @@ class Node(Compute):
         """Actors of the job that have not ended."""
         stats = self.call("stats")
         return sum(int(stats.get(str(f), 0)) for f in job.fragments)
+
+    def terminate(self) -> None:
+        """As a kubelet begins."""
+        self._process.signal(signal.SIGTERM)
 
     def ended_by(self, timeout: float = PATIENCE) -> int:
         """The signal."""
@@ -177,8 +181,8 @@ class Jobs:
             wait_for("its stream", lambda n=n: len(leader.witness.events("stream_connected")) > n, PATIENCE)
         return leader
 
-    def add_node(self, name: str, *flags: str) -> Node:
-        node = Node(self.cluster, name).start(*flags)
+    def add_node(self, name: str, *flags: str, host: str = "127.0.0.1") -> Node:
+        node = Node(self.cluster, name, host).start(*flags)
         self.nodes.append(node)
         node.wait_running(PATIENCE)
         return node

@@ -179,6 +179,30 @@ def test_an_actor_that_never_ends_opens_the_gate_at_max_hold(cluster: Make) -> N
     recovered.succeeds()
 
 
+def test_an_actor_of_another_job_holds_up_no_purge(cluster: Make) -> None:
+    """It never answers its reset either. But two looks at its node's statistics find none of the dropped
+    job's actors, and that it is not being made is known: NONE."""
+    jobs, leader = guarded(cluster, maxHold="150s")
+    kept, job = jobs.create(leader, "kept"), jobs.create(leader, "mv")
+    jobs.recover(leader).succeeds()
+    wait_for("it has come to a commit", lambda: jobs.markers()[-1][4] == "committed", PATIENCE)
+    node = next(n for n in jobs.nodes if n.running(kept))
+    busy = node.make_busy(kept)
+    jobs.drop(leader, job)
+    at = boot_ns()
+    recovered = jobs.recover(leader)
+    await_event(node.witness, "reset_begin", at)
+    [purge] = wait_for("the purge passes", jobs.purges, PATIENCE)
+    assert purge["outcome"] == "acknowledged" and set(purge["table_ids"]) == set(job.tables)
+    acks = "SELECT how FROM metafence.acknowledgement WHERE recovery_id = %s AND port = %s"
+    assert jobs.cluster.postgres.sql(acks, purge["recovery_id"], node.port) == [("none",)]
+    assert node.running(kept) > 0 and not since(node.witness, "actors_aborted", at)
+    busy.release()
+    recovered.succeeds()
+    jobs.wait_works(kept)
+    jobs.assert_alive()
+
+
 def test_observe_records_and_delays_nothing(cluster: Make) -> None:
     jobs, leader = guarded(cluster, mode="observe")
     p = make_pending(jobs, leader)

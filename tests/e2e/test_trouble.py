@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from harness import Lab, Pod, boot_ns, results
-from harness.nameserver import NAME, Nameserver
+from harness.nameserver import NAME, Nameserver, let_agents_ask
 from kube import Kube, Open
 from measures import PER_INCARNATION, Measuring, Window, table
-from trouble import Keeper, Milestones, Troubles, resolv_conf_library
+from trouble import Keeper, Milestones, Troubles
 
 CONVERGE_S = 90  # storm delay (4 x ttl), hold after a fence (ttl + 1 s), election, back-offs
 # Of a quiet process.
@@ -70,19 +70,10 @@ def prepare(kube: Open, ttl: int, lab: Lab, names: Nameserver, monkeypatch: pyte
     hour has several."""
     made = kube(ttl=ttl, run_flags=["--kill-window=60s"])
     made.cluster.install_sql()
-    monkeypatch.setenv("RESOLV_CONF", str(names.resolv_conf))
-    library = str(resolv_conf_library(lab.dir))
+    let_agents_ask(made.pods, names, lab.dir, monkeypatch)
     for pod in made.pods:
         pod.witness = Milestones(pod.witness.path)
         pod.config["postgres"]["host"] = NAME
-        plain = pod.start_agent
-
-        def start_agent(plain=plain, **options) -> None:  # type: ignore[no-untyped-def]
-            with monkeypatch.context() as patch:
-                patch.setenv("LD_PRELOAD", library)
-                plain(**options)
-
-        pod.start_agent = start_agent  # type: ignore[method-assign]
     with open(made.cluster.postgres.data / "postgresql.conf", "a") as conf:
         conf.write("max_wal_size = 64MB\n")  # the directory is in memory
     made.cluster.postgres.restart("fast")

@@ -6,11 +6,9 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 from harness import Pod, boot_ns, hold, wait_for
@@ -410,13 +408,3 @@ class Troubles:
         self.made.api.annotate(pod.name, PAUSE_KEY, end)
         self.keeper.hold(seconds)
         self.made.api.annotate(pod.name, PAUSE_KEY, None)
-
-
-def resolv_conf_library(directory: Path) -> Path:
-    """tests/e2e/resolvconf.c, compiled."""
-    library = directory / "resolvconf.so"
-    source = Path(__file__).with_name("resolvconf.c")
-    compiler = os.environ.get("CC", "cc")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-    library.chmod(0o755)
-    return library

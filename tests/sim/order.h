@@ -61,6 +61,10 @@ enum ow_plant {
     OW_PLANT_ANY_ANSWER,
     OW_PLANT_NO_BOUND,
     OW_PLANT_START,
+    OW_PLANT_FENCE_LATE,
+    OW_PLANT_FENCE_NEWER,
+    OW_PLANT_FENCE_UNASKED,
+    OW_PLANT_FENCE_IS_END,
     OW_PLANTS,
 };
 
@@ -94,6 +98,8 @@ struct ow_node {
     uint64_t owner_incarnation;
     int queued;
     struct ow_init queue[OW_QUEUE];
+    int64_t asked_at; // the first Init of an agent came to this process; 0: none
+    int64_t ends_at;  // its pod is being deleted
 };
 
 // --- the database ---
@@ -166,6 +172,7 @@ struct ow_call {
     uint32_t serial;
     int64_t at; // of the next state
     int64_t deadline;
+    uint64_t process; // that got it
 };
 
 struct ow_snapshot {
@@ -215,8 +222,8 @@ struct ow_stats {
     uint64_t blocks[ORDER_BLOCKS];
     uint64_t steps[ORDER_STEPS];
     uint64_t takeovers, recoveries, removals, refused, bounds, blind_gates, inits, resets,
-        held_starts, fenced, orders_done, orders_failed, forbidden_late, drops_done,
-        late_answers, stolen;
+        held_starts, fenced, fences_held_back, orders_done, orders_failed, forbidden_late,
+        drops_done, late_answers, stolen;
 };
 
 struct ow_world {
@@ -262,6 +269,10 @@ struct order_drops ow_drops(const struct ow_world *world);
 void ow_node_step(struct ow_world *world, int node);
 void ow_node_die(struct ow_world *world, int node);
 void ow_node_enqueue(struct ow_world *world, int node, struct ow_init init);
+
+// order_fence.c: a node whose actors don't end
+void ow_fence_begin(struct ow_world *world, int agent, int node);
+void ow_fence_step(struct ow_world *world, int agent, int node);
 
 // order_agent.c
 void ow_agent_step(struct ow_world *world, int agent);

@@ -127,6 +127,9 @@ static void fill_nodes(struct ow_world *world, int agent)
                                 ? (uint64_t)world->nodes[n].worker_id
                                 : world->shown[n];
         node->is_ended = !world->nodes[n].is_alive && !ow_is_on(world, OW_API_STALE);
+        if (world->run->plant == OW_PLANT_FENCE_IS_END && world->nodes[n].ends_at != 0)
+            node->is_ended = true;
+        node->can_fence = true;
         node->seen_at = at(a->api_at);
         node->recorded = ack->how;
         node->recorded_revision = ack->revision;
@@ -242,6 +245,8 @@ static void send_init(struct ow_world *world, int agent, int node)
     check_init(world, agent, node);
     world->stats->inits++;
     call->state = OW_SENT;
+    call->process = world->nodes[node].incarnation;
+    a->nodes[node].init.is_sent = true;
     ow_node_enqueue(world, node, (struct ow_init){OW_METAS + agent, call->serial, 0});
 }
 
@@ -252,7 +257,7 @@ void ow_agent_answer(struct ow_world *world, int agent, int node, uint32_t seria
     struct ow_call *call = &a->inits[node];
 
     if (ow_is_on(world, OW_LATE) && driver_chance(world->run, 50)) {
-        a->late[node] = (struct order_call){serial, ORDER_CALL_DONE};
+        a->late[node] = (struct order_call){.serial = serial, .outcome = ORDER_CALL_DONE};
         a->late_at[node] = world->run->now + driver_between(world->run, OW_S, 30 * OW_S);
         return;
     }
@@ -277,31 +282,39 @@ static void deliver_late(struct ow_world *world, struct ow_agent *a, int node)
     a->nodes[node].init = late;
 }
 
+// Whether its bytes have left stays known.
+static void end_init(struct ow_agent *a, int node, enum order_outcome outcome)
+{
+    struct ow_call *call = &a->inits[node];
+
+    a->nodes[node].init =
+        (struct order_call){.serial = call->serial,
+                            .outcome = outcome,
+                            .is_sent = call->state == OW_SENT || call->state == OW_ANSWERED};
+    call->state = OW_CALL_FREE;
+}
+
 static void step_init(struct ow_world *world, int agent, int node)
 {
     struct ow_agent *a = &world->agents[agent];
     struct ow_call *call = &a->inits[node];
-    struct order_call *outcome = &a->nodes[node].init;
+    bool is_sent = call->state == OW_SENT || call->state == OW_ANSWERED;
 
     deliver_late(world, a, node);
     if (call->state == OW_CALL_FREE)
         return;
     if (call->state == OW_ANSWERED && world->run->now >= call->at) {
-        call->state = OW_CALL_FREE;
-        *outcome = (struct order_call){call->serial, ORDER_CALL_DONE};
+        end_init(a, node, ORDER_CALL_DONE);
         world->stats->resets++;
     } else if (world->run->now >= call->deadline) {
-        *outcome = (struct order_call){call->serial, call->state == OW_CONNECTING
-                                                         ? ORDER_CALL_FAILED
-                                                         : ORDER_CALL_UNKNOWN};
-        call->state = OW_CALL_FREE;
+        end_init(a, node, is_sent ? ORDER_CALL_UNKNOWN : ORDER_CALL_FAILED);
+    } else if (is_sent && world->nodes[node].incarnation != call->process) {
+        end_init(a, node, ORDER_CALL_UNKNOWN); // its connection breaks with the process
     } else if (call->state == OW_CONNECTING && world->run->now >= call->at) {
         if (reaches_node(world, node))
             send_init(world, agent, node);
-        else if (!world->nodes[node].is_alive) {
-            call->state = OW_CALL_FREE; // refused
-            *outcome = (struct order_call){call->serial, ORDER_CALL_FAILED};
-        }
+        else if (!world->nodes[node].is_alive)
+            end_init(a, node, ORDER_CALL_FAILED); // refused
     }
 }
 
@@ -348,17 +361,11 @@ static void step_write(struct ow_world *world, int agent, int node)
 
 static void step_calls(struct ow_world *world, int agent)
 {
-    struct ow_agent *a = &world->agents[agent];
-
     for (int n = 0; n < OW_NODES; n++) {
         step_init(world, agent, n);
         step_stats(world, agent, n);
         step_write(world, agent, n);
-        if (a->fence_at[n] == 0 || world->run->now < a->fence_at[n])
-            continue;
-        a->fence_at[n] = 0;
-        if (world->nodes[n].incarnation == a->fence_incarnation[n])
-            ow_node_die(world, n);
+        ow_fence_step(world, agent, n);
     }
 }
 
@@ -366,13 +373,10 @@ static void step_calls(struct ow_world *world, int agent)
 
 static void cancel(struct ow_agent *a, int node)
 {
-    struct ow_call *call = &a->inits[node];
+    enum ow_call_state state = a->inits[node].state;
 
-    if (call->state == OW_CALL_FREE)
-        return;
-    a->nodes[node].init = (struct order_call){
-        call->serial, call->state == OW_CONNECTING ? ORDER_CALL_FAILED : ORDER_CALL_UNKNOWN};
-    call->state = OW_CALL_FREE;
+    if (state != OW_CALL_FREE)
+        end_init(a, node, state == OW_CONNECTING ? ORDER_CALL_FAILED : ORDER_CALL_UNKNOWN);
 }
 
 static void write_evidence(struct ow_world *world, struct ow_agent *a, int node)
@@ -394,26 +398,29 @@ static void execute_node(struct ow_world *world, int agent, int node)
     if (plan->acts & ORDER_CANCEL_INIT && world->run->plant != OW_PLANT_NO_STOP)
         cancel(a, node);
     if (plan->acts & ORDER_SEND_INIT) {
-        a->inits[node] = (struct ow_call){
-            OW_CONNECTING, plan->init_serial,
-            world->run->now + driver_between(world->run, OW_MS, slow), plan->init_deadline.ns};
-        a->nodes[node].init = (struct order_call){plan->init_serial, ORDER_CALL_PENDING};
+        a->inits[node] =
+            (struct ow_call){.state = OW_CONNECTING,
+                             .serial = plan->init_serial,
+                             .at = world->run->now + driver_between(world->run, OW_MS, slow),
+                             .deadline = plan->init_deadline.ns};
+        a->nodes[node].init =
+            (struct order_call){.serial = plan->init_serial,
+                                .outcome = ORDER_CALL_PENDING,
+                                .is_sent = world->run->plant == OW_PLANT_FENCE_UNASKED};
     }
     if (plan->acts & ORDER_ASK_STATS) {
-        a->stats[node] =
-            (struct ow_call){OW_CONNECTING, plan->stats_serial,
-                             world->run->now + driver_between(world->run, OW_MS, 80 * OW_MS),
-                             plan->stats_deadline.ns};
-        a->nodes[node].stats = (struct order_call){plan->stats_serial, ORDER_CALL_PENDING};
+        a->stats[node] = (struct ow_call){.state = OW_CONNECTING,
+                                          .serial = plan->stats_serial,
+                                          .at = world->run->now +
+                                                driver_between(world->run, OW_MS, 80 * OW_MS),
+                                          .deadline = plan->stats_deadline.ns};
+        a->nodes[node].stats =
+            (struct order_call){.serial = plan->stats_serial, .outcome = ORDER_CALL_PENDING};
     }
     if (plan->acts & ORDER_WRITE)
         write_evidence(world, a, node);
-    if (plan->acts & ORDER_FENCE_NODE) {
-        driver_say(world->run, "agent %d fences node %d", agent, node);
-        a->fence_at[node] = world->run->now + driver_between(world->run, OW_MS, 500 * OW_MS);
-        a->fence_incarnation[node] = a->nodes[node].incarnation;
-        world->stats->fenced++;
-    }
+    if (plan->acts & ORDER_FENCE_NODE)
+        ow_fence_begin(world, agent, node);
 }
 
 static void execute_request(struct ow_world *world, int agent)

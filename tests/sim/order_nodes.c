@@ -16,6 +16,8 @@ void ow_node_enqueue(struct ow_world *world, int node, struct ow_init init)
         return;
     }
     n->queue[n->queued++] = init;
+    if (init.from >= OW_METAS && n->asked_at == 0)
+        n->asked_at = world->run->now;
 }
 
 void ow_node_die(struct ow_world *world, int node)
@@ -57,6 +59,8 @@ void ow_node_step(struct ow_world *world, int node)
 {
     struct ow_node *n = &world->nodes[node];
 
+    if (n->is_alive && n->ends_at != 0 && world->run->now >= n->ends_at)
+        ow_node_die(world, node);
     if (!n->is_alive) {
         if (world->run->now < n->back_at)
             return;

@@ -31,6 +31,10 @@ static const struct driver_plant plants[OW_PLANTS] = {
     [OW_PLANT_ANY_ANSWER] = {"any-answer", "P7"},
     [OW_PLANT_NO_BOUND] = {"no-bound", "end: "},
     [OW_PLANT_START] = {"start-without-bound", "end: the start"},
+    [OW_PLANT_FENCE_LATE] = {"fence-not-asked-again", "fence: "},
+    [OW_PLANT_FENCE_NEWER] = {"fence-of-any-process", "fence: "},
+    [OW_PLANT_FENCE_UNASKED] = {"fence-of-who-is-not-reached", "fence: "},
+    [OW_PLANT_FENCE_IS_END] = {"fence-is-no-end", "P7"},
 };
 
 bool ow_is_on(const struct ow_world *world, enum ow_fault fault)
@@ -259,6 +263,7 @@ static int print_counts(const void *stats)
                   {"GONE", s->evidence[ORDER_GONE]},
                   {"starts held", s->held_starts},
                   {"nodes fenced", s->fenced},
+                  {"left alone at the last moment", s->fences_held_back},
                   {"normal drops", s->drops_done},
                   {"orders done", s->orders_done},
                   {"orders failed", s->orders_failed}};

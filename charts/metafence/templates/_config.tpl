@@ -75,6 +75,9 @@ agent.yaml, and what is refused before an agent or a metafence-run would. values
 {{- if and (has $kubernetes (list "off" "false")) (dig "fence" "deletePod" false $config) }}
 {{- fail "config.fence.deletePod and config.kubernetes.enabled off: the pod is deleted through the API: remove one of them" }}
 {{- end }}
+{{- if and (has $kubernetes (list "off" "false")) (dig "recovery" "killNodes" false $config) }}
+{{- fail "config.recovery.killNodes and config.kubernetes.enabled off: the pods are deleted through the API: remove one of them" }}
+{{- end }}
 {{- if and .Values.passwordSecret.name (dig "postgres" "passwordFile" "" $config) }}
 {{- fail "passwordSecret.name and config.postgres.passwordFile: the file would win: remove one of them" }}
 {{- end }}

@@ -102,6 +102,11 @@ annotations:
 {{- if dig "fence" "deletePod" true .Values.config }}true{{ end }}
 {{- end }}
 
+{{/* Compute nodes' pods: opt-in. */}}
+{{- define "metafence.mayKillNodes" -}}
+{{- if and (dig "recovery" "killNodes" false .Values.config) (eq (dig "recovery" "mode" "observe" .Values.config | toString) "enforce") }}true{{ end }}
+{{- end }}
+
 {{- define "metafence.directory" -}}
 /run/metafence
 {{- end }}

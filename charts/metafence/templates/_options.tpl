@@ -57,6 +57,8 @@ By tests/charts/generate.py. */}}
   "recovery.policy": {"default": "open", "type": "choice", "choices": ["open", "hold"]},
   "recovery.maxHold": {"default": "60s", "type": "duration", "min": "2s", "max": "1h"},
   "recovery.resetBeforeStart": {"default": "15s", "type": "duration", "min": "100ms", "max": "10m"},
-  "recovery.initTimeout": {"default": "20s", "type": "duration", "min": "100ms", "max": "10m"}
+  "recovery.initTimeout": {"default": "20s", "type": "duration", "min": "100ms", "max": "10m"},
+  "recovery.killNodes": {"default": "false", "type": "switch"},
+  "recovery.killAfter": {"default": "30s", "type": "duration", "min": "1s", "max": "1h"}
 }
 {{- end }}

@@ -335,6 +335,10 @@ class FakeApi:
                 and "labels" in r.body.get("metadata", {})
             ]
 
+    def deletes(self, name: str) -> list[Request]:
+        with self.lock:
+            return [r for r in self.requests if r.method == "DELETE" and r.pod == name]
+
     def count(self, since_ns: int = 0) -> int:
         with self.lock:
             return sum(r.at_ns >= since_ns for r in self.requests)
@@ -422,8 +426,13 @@ class FakeApi:
             raise Refused(409, "Conflict", f'Operation cannot be fulfilled on pods "{name}": {text}')
 
     def _delete(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
-        self._check_uid(name, (options or {}).get("preconditions", {}).get("uid"))
+        wanted = (options or {}).get("preconditions", {})
+        self._check_uid(name, wanted.get("uid"))
         body = self.pods[name].body
+        version = body["metadata"]["resourceVersion"]
+        if wanted.get("resourceVersion", version) != version:
+            text = f"ResourceVersion in precondition: {wanted['resourceVersion']}, in object meta: {version}"
+            raise Refused(409, "Conflict", f'Operation cannot be fulfilled on pods "{name}": {text}')
         body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         self._changed(name)
         return copy.deepcopy(body)

@@ -5,7 +5,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 
 	"metasim/internal/apiproxy"
@@ -25,9 +27,19 @@ const usage = `usage: metasim meta-node | compute-node | schema | members | call
   pgproxy     TCP proxy in front of Postgres: stall, reset, old-dead, drop-new, cut, latency, loss
   apiproxy    TLS and HTTP/2 before a plain API server
   witness     install the log of renewals in Postgres; check witness files for two leaders
-Each sub-command explains its flags with --help.`
+Each sub-command explains its flags with --help. With METASIM_NAMESERVER=host:port that server is asked for
+names, whatever /etc/resolv.conf says.`
+
+func useNameserver(address string) {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}
+}
 
 func main() {
+	if address := os.Getenv("METASIM_NAMESERVER"); address != "" {
+		useNameserver(address)
+	}
 	if len(os.Args) < 2 {
 		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(2)

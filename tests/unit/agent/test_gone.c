@@ -5,6 +5,7 @@
 #include "agent/reclaim/gone.h"
 
 static const struct gone_pod a_pod = {
+    .pod = "compute-0",
     .uid = "uid-a",
     .container_id = "containerd://1",
     .ips = {"10.0.0.7"},
@@ -107,11 +108,38 @@ static void test_two_pods_of_one_address(void **state)
     assert_true(node.incarnation == 0 && !node.is_ended && base == 0);
 }
 
+// By deleting its pod: only one that is told, of a process of its own.
+static void test_whose_end_is_that_of_the_process(void **state)
+{
+    struct gone_pod pods[2] = {a_pod, a_pod};
+    uint64_t base = 0;
+    struct gone_look look = {0};
+
+    (void)state;
+    assert_true(look_at(pods, 1, &base).can_fence);
+    assert_true(look_at(pods, 1, &base).incarnation == gone_process_of(&pods[0]));
+    assert_true(base == gone_uid_of(pods[0].uid));
+    gone_add(&look, &pods[0], base);
+    assert_string_equal(look.pod_name, "compute-0");
+    pods[1].container_id = NULL; // it is being created
+    assert_false(look_at(&pods[1], 1, &base).can_fence);
+    assert_true(gone_process_of(&pods[1]) == 0);
+    pods[1] = a_pod;
+    pods[1].host_network = true; // others may have that address
+    assert_false(look_at(&pods[1], 1, &base).can_fence);
+    pods[1] = a_pod;
+    pods[1].uid = "uid-b";
+    base = 0;
+    assert_false(look_at(pods, 2, &base).can_fence); // of two
+    assert_false(look_at(pods, 0, &base).can_fence);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_whose_pod),
     cmocka_unit_test(test_a_container_that_is_replaced),
     cmocka_unit_test(test_another_pod_of_the_name_proves_nothing),
     cmocka_unit_test(test_two_pods_of_one_address),
+    cmocka_unit_test(test_whose_end_is_that_of_the_process),
 };
 
 UNIT_MAIN(tests)

@@ -143,6 +143,14 @@ static void test_delete(void **state)
                "{\"apiVersion\":\"v1\",\"kind\":\"DeleteOptions\",\"gracePeriodSeconds\":1,"
                "\"preconditions\":{\"uid\":\"u-1\"}}");
     }
+    (void)k8s_delete_pod(
+        script->k8s,
+        &(struct k8s_delete_call){.pod = "c-0", .uid = "u-2", .version = "17", .grace_s = 1},
+        on_result, script->arg);
+    wait(script);
+    expect(script, "DELETE", "/api/v1/namespaces/ns/pods/c-0", "application/json",
+           "{\"apiVersion\":\"v1\",\"kind\":\"DeleteOptions\",\"gracePeriodSeconds\":1,"
+           "\"preconditions\":{\"uid\":\"u-2\",\"resourceVersion\":\"17\"}}");
 }
 
 static void test_reads(void **state)

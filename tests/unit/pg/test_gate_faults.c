@@ -281,11 +281,12 @@ static void test_locked_tables(void **state)
 static void test_half_uninstalled(void **state)
 {
     struct scene *s = *state;
-    static const char *const tables[] = {"object", "fragment", "hummock_version_delta"};
-    static const char *const expected[] = {"", "MF003", ""};
+    static const char *const tables[] = {"object", "streaming_job", "fragment",
+                                         "hummock_version_delta"};
+    static const char *const expected[] = {"", "MF003", "MF003", ""};
 
     make_impatient(s);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         pgt_run(s->admin, "ALTER TABLE %s DISABLE TRIGGER metafence_recovery", tables[i]);
         assert_unharmed(s, tables[i], expected[i]);
         assert_string_equal(pgt_get(s->admin, "SELECT string_agg(name, ' ') FROM"

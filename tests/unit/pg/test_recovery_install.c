@@ -206,13 +206,18 @@ static void test_rights_of_a_superuser(void **state)
                  "ALTER TABLE hummock_version_delta ALTER full_version_delta TYPE spied USING"
                  " NULL;"
                  "ALTER TABLE fragment ALTER state_table_ids TYPE spied USING 'x';"
+                 "CREATE FUNCTION spy_text(spied) RETURNS text LANGUAGE plpgsql AS $$BEGIN"
+                 " INSERT INTO public.ran_as VALUES (current_user); RETURN ''; END$$;"
+                 "CREATE CAST (spied AS text) WITH FUNCTION spy_text(spied) AS IMPLICIT;"
+                 "ALTER TABLE streaming_job ALTER job_status TYPE spied USING 'x';"
                  "INSERT INTO object (oid, obj_type) VALUES (2, 'SINK');"
+                 "INSERT INTO streaming_job VALUES (2, 'x', 'FOREGROUND');"
                  "INSERT INTO fragment (job_id, state_table_ids) VALUES (2, 'x')");
     pgt_run(a1, "INSERT INTO hummock_version_delta VALUES (1, 0, 0, 0, false, 'x');"
                 "DELETE FROM object WHERE oid = 2");
     assert_string_equal(pgt_get(admin, "SELECT string_agg(DISTINCT who, ' ') FROM ran_as"),
                         "meta");
-    assert_int_equal(status_of(&options).counters.recovery_failed, 2);
+    assert_int_equal(status_of(&options).counters.recovery_failed, 3);
     PQfinish(a1);
     PQfinish(admin);
 }

@@ -180,7 +180,7 @@ static void test_versions(void **state)
             ;
         assert_string_equal(pgt_get(s->admin, "SELECT count(*) FROM metafence.recovery_tables()"
                                               " WHERE is_covered"),
-                            "3");
+                            "4");
         assert_string_equal(state_of_recovery(s, "is_verified"), "true");
         pgt_run(s->b1, "DELETE FROM worker; INSERT INTO worker VALUES"
                        " (1, 'COMPUTE_NODE', 'cn-1', 5688, 'RUNNING')");

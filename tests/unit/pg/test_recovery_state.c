@@ -102,6 +102,19 @@ static void test_what_may_be_under_construction(void **state)
     assert_string_equal(state_of_recovery(s, "may_build"), "true");
     pgt_run(s->admin, "DELETE FROM metafence.dropped");
     assert_string_equal(state_of_recovery(s, "may_build"), "false");
+    // A plain DROP: its job's row goes before its fragments do.
+    drop_job(s->b1, 11);
+    assert_string_equal(state_of_recovery(s, "dropped"), "1");
+    assert_string_equal(state_of_recovery(s, "may_build"), "false");
+    pgt_run(s->b1, "UPDATE streaming_job SET job_status = 'CREATING' WHERE job_id = 13");
+    drop_job(s->b1, 13);
+    assert_string_equal(state_of_recovery(s, "may_build"), "true");
+    pgt_run(s->admin, "DELETE FROM metafence.dropped;"
+                      "ALTER TABLE streaming_job DISABLE TRIGGER metafence_recovery");
+    create_job(s->b1, 14, "mv_four", "[1005]");
+    drop_job(s->b1, 14); // nobody has seen what it was
+    assert_string_equal(state_of_recovery(s, "may_build"), "true");
+    pgt_run(s->admin, "DELETE FROM metafence.dropped");
     // The last recovery has not come to its commit.
     begin_attempt(s->b1, 0);
     take_over(s, s->a2, "meta-a");

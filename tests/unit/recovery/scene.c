@@ -8,10 +8,10 @@
 static void make(struct scene *scene)
 {
     *scene = (struct scene){.config = ORDER_CONFIG};
-    scene->nodes[0] =
-        (struct order_node){.endpoint = NODE_A, .incarnation = 101, .seen_at = {1000 * S}};
-    scene->nodes[1] =
-        (struct order_node){.endpoint = NODE_B, .incarnation = 201, .seen_at = {1000 * S}};
+    scene->nodes[0] = (struct order_node){NODE_A, .incarnation = 101, .seen_at = {1000 * S},
+                                          .can_fence = true};
+    scene->nodes[1] = (struct order_node){NODE_B, .incarnation = 201, .seen_at = {1000 * S},
+                                          .can_fence = true};
     scene->facts = (struct order_facts){.now = {1000 * S},
                                         .mode = ORDER_ENFORCE,
                                         .nodes_known = true,
@@ -51,9 +51,11 @@ void scene_decide(struct scene *scene)
         const struct order_node_plan *plan = &scene->plan.nodes[i];
 
         if (plan->acts & ORDER_SEND_INIT)
-            scene->nodes[i].init = (struct order_call){plan->init_serial, ORDER_CALL_PENDING};
+            scene->nodes[i].init =
+                (struct order_call){plan->init_serial, ORDER_CALL_PENDING, .is_sent = true};
         if (plan->acts & ORDER_ASK_STATS)
-            scene->nodes[i].stats = (struct order_call){plan->stats_serial, ORDER_CALL_PENDING};
+            scene->nodes[i].stats = (struct order_call){.serial = plan->stats_serial,
+                                                        .outcome = ORDER_CALL_PENDING};
     }
 }
 

@@ -80,7 +80,7 @@ static void test_answers_of_another_call_are_ignored(void **state)
     scene_turn(&scene, S);
     scene_turn(&scene, S); // asked again
     assert_int_not_equal(scene.nodes[0].init.serial, late);
-    scene.nodes[0].init = (struct order_call){late, ORDER_CALL_DONE};
+    scene.nodes[0].init = (struct order_call){.serial = late, .outcome = ORDER_CALL_DONE};
     scene_turn(&scene, S);
     evidence(&scene, 0, ORDER_UNKNOWN);
 
@@ -395,66 +395,6 @@ static void test_nothing_counts_before_a_refusal(void **state)
     evidence(&scene, 0, ORDER_GONE);
 }
 
-// --- the fence of a node ---
-
-static void test_fence_node(void **state)
-{
-    struct scene scene;
-
-    (void)state;
-    for (int opt_in = 0; opt_in <= 1; opt_in++) {
-        for (int delta = -1; delta <= 1; delta++) {
-            scene_recovery(&scene);
-            scene.config.may_fence_nodes = opt_in;
-            scene.config.init_timeout_ns = 100 * S;
-            scene_decide(&scene);
-            scene_turn(&scene, scene.config.kill_after_ns + delta);
-            scene_acts(&scene, 0, opt_in && delta >= 0 ? ORDER_FENCE_NODE : 0);
-        }
-    }
-    scene_turn(&scene, S / 2);
-    scene_acts(&scene, 0, 0);
-    scene_turn(&scene, S);
-    scene_acts(&scene, 0, ORDER_FENCE_NODE); // not gone yet
-    scene.nodes[0].incarnation = 102;
-    scene_turn(&scene, S);
-    evidence(&scene, 0, ORDER_GONE);
-    scene_acts(&scene, 0, ORDER_CANCEL_INIT);
-}
-
-static void test_who_is_not_fenced(void **state)
-{
-    struct scene scene;
-
-    (void)state;
-    for (int i = 0; i < 5; i++) {
-        scene_recovery(&scene);
-        scene.config.may_fence_nodes = true;
-        scene.config.init_timeout_ns = 100 * S;
-        if (i == 0) // not known what runs there
-            scene.nodes[0].incarnation = 0;
-        if (i == 1) // never asked: nothing was refused
-            scene.facts.gate.refused_at.ns = 0;
-        scene_decide(&scene);
-        if (i == 2) // the recovery is over
-            scene.facts.status.value = 3;
-        if (i == 3)
-            scene.facts.gate.is_open = true;
-        if (i == 4)
-            scene.facts.mode = ORDER_OBSERVE;
-        scene_turn(&scene, 40 * S);
-        if (scene.plan.nodes[0].acts & ORDER_FENCE_NODE)
-            fail_msg("case %d", i);
-    }
-    scene_takeover(&scene);
-    scene.config = (struct order_config)ORDER_CONFIG;
-    scene.config.may_fence_nodes = true;
-    scene.config.kill_after_ns = S;
-    scene_decide(&scene);
-    scene_turn(&scene, 5 * S);
-    scene_acts(&scene, 0, 0); // the start of our own meta is not worth it
-}
-
 // --- writing ---
 
 static void test_write_again(void **state)
@@ -548,8 +488,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_gone),
     cmocka_unit_test(test_gone_by_an_old_look),
     cmocka_unit_test(test_nothing_counts_before_a_refusal),
-    cmocka_unit_test(test_fence_node),
-    cmocka_unit_test(test_who_is_not_fenced),
     cmocka_unit_test(test_write_again),
     cmocka_unit_test(test_restarted_agent_finds_what_is_recorded),
     cmocka_unit_test(test_lists),
