@@ -14,7 +14,7 @@ import yaml
 from harness import Lab, wait_for
 from harness.paths import prometheus
 from kube import Kube, Open, supersede
-from promserver import RULES, Prometheus
+from promserver import RULES, Prometheus, panels
 from workerpods import prepared
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +118,7 @@ def _whole_page(made: Kube) -> str | None:
     """The leader's, when the term is known and the guard was looked at."""
     page = page_of(made.pods[0])
     late = ("election_term", "guard_unguarded_tables", "lease_deadline_seconds", "token_age_seconds")
-    late += ("reconcile_held", "reconcile_rows", "reconcile_recovering_seconds")
+    late += ("reconcile_held", "reconcile_rows", "reconcile_recovering_seconds", "recovery_step")
     return page if {f"metafence_{name}" for name in late} <= families(page) else None
 
 
@@ -135,4 +135,7 @@ def _a_real_prometheus(made: Kube, lab: Lab) -> None:
     wait_for("both agents are scraped, one leads", lambda: server.holds(healthy), 60)
     wait_for("every rule is evaluated", is_judged, 60)
     wait_for("no alert is raised", lambda: server.ask("query", query="ALERTS")["result"] == [], 60)
+    for panel, query in panels():
+        shown = lambda q=query: (server.ask("query", query=q) or {"result": []})["result"]  # noqa: E731
+        wait_for(f"data of panel {panel['title']}: {query}", shown, 60)
     server.process.kill()
