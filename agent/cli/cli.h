@@ -92,5 +92,7 @@ int cli_doctor(const struct cli_args *args);
 int cli_reconcile(const struct cli_args *args);
 int cli_recover(const struct cli_args *args);
 int cli_handover(const struct cli_args *args);
+int cli_logs(const struct cli_args *args);
+int cli_report(const struct cli_args *args);
 int cli_sql(const struct cli_args *args);
 int cli_version(const struct cli_args *args);

@@ -136,7 +136,7 @@ def test_a_reset_longer_than_the_lease_is_refused_with_its_numbers_and_the_fix()
     numbers = "resetBeforeStart 27500ms + margin 2s + killBudget 500ms = 30s is not below ttl 30s"
     assert f"config: {numbers}: shorten config.recovery.resetBeforeStart" in said
     said = refusal({"config.recovery": {"mode": "enforce", "maxHold": "21s"}})
-    assert "config: initTimeout 20s + 1s is not below maxHold 21s: shorten config.recovery.initTimeout" in said
+    assert "config: initTimeout 20s + 1s is not below maxHold 21s: shorten config.recovery" in said
 
 
 # Each is one at which agent and chart must say the same.
@@ -183,7 +183,8 @@ def test_chart_and_agent_draw_the_same_line(lease, tmp_path):
 
 
 def test_what_values_say_of_ordered_recovery_is_what_an_injected_agent_takes(tmp_path):
-    said = {"mode": "enforce", "policy": "hold", "maxHold": "2m", "resetBeforeStart": "12s", "initTimeout": "30s"}
+    said = {"mode": "enforce", "policy": "hold", "maxHold": "2m"}
+    said |= {"resetBeforeStart": "12s", "initTimeout": "30s"}
     known = {key for key in generate.options() if key.startswith("recovery.")}
     assert known == {f"recovery.{name}" for name in said}, "an option that this test does not set"
     file = tmp_path / "agent.yaml"
