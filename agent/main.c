@@ -20,7 +20,7 @@ static const struct cli_command commands[] = {
      run_agent},
     {"status", TO_AGENT | CLI_OPTION_WATCH | CLI_OPTION_TIMEOUT, NULL,
      "what the agent knows, and what it makes of it", NULL, cli_status},
-    {"history", TO_AGENT | CLI_OPTION_TIMEOUT, NULL,
+    {"history", TO_AGENT | CLI_OPTION_TIMEOUT | CLI_OPTION_NO_HEADERS, NULL,
      "what the agent did since its start, and why",
      "The newest last. What it was based on: -o wide. The agent keeps the last 64.",
      cli_history},
