@@ -161,6 +161,7 @@ CASES = [
         rounds(0, 1),
         labels={"namespace": "rw", "pod": "meta-0", "result": "failed"},
     ),
+    flag("MetafenceRecoveryNotEnforced", "metafence_recovery_not_enforced", not_yet="9m"),
     Case(
         "MetafencePurgeHeld",
         {PURGES_HELD: "1x300"},
