@@ -14,6 +14,7 @@ import helm
 import pytest
 import yaml
 
+SERVICES = ("monitoring.coreos.com/v1/ServiceMonitor",)
 MONITORED = ("monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/PrometheusRule")
 RULES = yaml.safe_load((helm.METAFENCE / "files" / "rules.yaml").read_text())
 DASHBOARD = json.loads((helm.METAFENCE / "files" / "dashboard.json").read_text())
@@ -152,6 +153,30 @@ def test_pods_are_scraped_at_the_port_that_the_sidecar_names(shim):
     assert endpoint == {"port": "metafence", "path": "/metrics", "interval": "5s"}
     assert endpoint["port"] in [port["name"] for port in helm.sidecar(shim)["ports"]]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_a_service_monitor_sees_the_labeled_pods_also_those_that_are_not_ready():
+    values = {"serviceMonitor": {"enabled": "auto", "labels": {"release": "prometheus"}, "interval": "5s"}}
+    assert "Service" not in helm.kinds(helm.metafence(apis=SERVICES)), "of the default"
+    objects = helm.metafence(json_values=values, apis=SERVICES)
+    service, monitor = helm.one(objects, "Service"), helm.one(objects, "ServiceMonitor")
+    assert service["spec"]["selector"] == {"metafence.io/inject": "true"}
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    [port] = service["spec"]["ports"]
+    assert port["port"] == port["targetPort"] == 9690
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint == {"port": port["name"], "path": "/metrics", "interval": "5s"}
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_no_agent_is_scraped_twice():
+    """One leader would be two."""
+    both = ("serviceMonitor.enabled=auto",)
+    said = helm.refusal(helm.METAFENCE, *helm.NEEDED, *both, apis=(*MONITORED, *SERVICES))
+    assert "set podMonitor.enabled to never" in said
+    kinds = helm.kinds(helm.metafence(*both, "podMonitor.enabled=never", apis=(*MONITORED, *SERVICES)))
+    assert "ServiceMonitor" in kinds and "PodMonitor" not in kinds
 
 
 def test_rules_are_those_of_the_file_with_runbooks_where_they_are():
