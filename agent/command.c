@@ -7,6 +7,17 @@
 #include "agent/status.h"
 #include "base/log.h"
 
+static void put_metrics(const struct agent *agent, struct buf *answer)
+{
+    struct buf page = {0};
+
+    metrics_write(agent, false, &page);
+    buf_puts(answer, "{\"metrics\":");
+    buf_put_json(answer, buf_str(&page));
+    buf_putc(answer, '}');
+    buf_done(&page);
+}
+
 void command_take(const struct control_request *request, struct buf *answer, void *arg)
 {
     struct agent *agent = arg;
@@ -16,6 +27,7 @@ void command_take(const struct control_request *request, struct buf *answer, voi
     case CONTROL_STATUS: status_json(agent, answer); return;
     case CONTROL_RECONCILE: workers_order(agent->workers, request->is_dry, answer); return;
     case CONTROL_REPORT: workers_report_json(agent->workers, answer); return;
+    case CONTROL_METRICS: put_metrics(agent, answer); return;
     case CONTROL_RECOVER:
     case CONTROL_HANDOVER: planned_order(agent, request, answer); return;
     case CONTROL_FENCE:

@@ -22,9 +22,9 @@ struct control {
     struct buf answer;
 };
 
-static const char *const command_names[] = {"status", "fence",   "unfence",
-                                            "pause",  "resume",  "reconcile",
-                                            "report", "recover", "handover"};
+static const char *const command_names[] = {"status",   "fence",     "unfence", "pause",
+                                            "resume",   "reconcile", "report",  "recover",
+                                            "handover", "metrics"};
 #define COMMAND_COUNT (sizeof(command_names) / sizeof(command_names[0]))
 
 const char *control_command_name(enum control_command command)
@@ -44,7 +44,7 @@ static int take_command(const cJSON *item, struct control_request *request, stru
     }
     return err_set(err, ERR_INVALID, 0,
                    "unknown command: use status, fence, unfence, pause, resume, reconcile, "
-                   "report, recover or handover");
+                   "report, recover, handover or metrics");
 }
 
 static int take_reason(const cJSON *item, struct control_request *request, struct err *err)

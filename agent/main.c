@@ -4,6 +4,7 @@
 
 static const char *const config_verbs[] = {"validate", "show", "options", NULL};
 static const char *const completion_verbs[] = {"bash", NULL};
+static const char *const logs_verbs[] = {"pretty", NULL};
 static const char *const sql_verbs[] = {"install", "uninstall", "print", "status", NULL};
 
 #define TO_AGENT (CLI_OPTION_CONFIG | CLI_OPTION_SOCKET | CLI_OPTION_OUTPUT)
@@ -19,7 +20,7 @@ static const struct cli_command commands[] = {
      run_agent},
     {"status", TO_AGENT | CLI_OPTION_WATCH | CLI_OPTION_TIMEOUT, NULL,
      "what the agent knows, and what it makes of it", NULL, cli_status},
-    {"history", TO_AGENT | CLI_OPTION_TIMEOUT, NULL,
+    {"history", TO_AGENT | CLI_OPTION_TIMEOUT | CLI_OPTION_NO_HEADERS, NULL,
      "what the agent did since its start, and why",
      "The newest last. What it was based on: -o wide. The agent keeps the last 64.",
      cli_history},
@@ -59,6 +60,15 @@ static const struct cli_command commands[] = {
      "Run it beside a meta, as the agent's user. It changes nothing. Each line is good, a\n"
      "warning or a failure with its fix; exit status 1 says that something failed.",
      cli_doctor},
+    {"report", CLI_OPTION_CONFIG | CLI_OPTION_SOCKET | CLI_OPTION_TIMEOUT, NULL,
+     "one text with all that explains what happens here, without secrets",
+     "Version, status, history, doctor, configuration, schema, worker rows and metrics. The\n"
+     "log is not with it: `kubectl metafence report` puts it behind.",
+     cli_report},
+    {"logs", 0, logs_verbs, "make the log of the agent or of metafence-run readable",
+     "kubectl logs POD -c metafence -f | metafence logs pretty\n"
+     "Lines of others, such as meta's, stay as they are.",
+     cli_logs},
     {"config", CLI_OPTION_CONFIG | CLI_OPTION_OUTPUT, config_verbs,
      "check a configuration, show it as it takes effect, list all options", NULL, cli_config},
     {"sql",

@@ -43,6 +43,7 @@ static const struct option options[] = {
     {CLI_OPTION_META_CONFIG, "meta-config", 0, "FILE",
      "the TOML that the metas read, - for standard input"},
     {CLI_OPTION_WATCH, "watch", 'w', NULL, "show it again each second, until it is ended"},
+    {CLI_OPTION_NO_HEADERS, "no-headers", 0, NULL, "a table without its first line"},
 };
 #define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
 
@@ -192,6 +193,7 @@ static int take_option(struct cli_args *args, const struct option *option, const
     case CLI_OPTION_TIMEOUT: return take_duration(option, value, &args->timeout_ns);
     case CLI_OPTION_DRY_RUN: args->is_dry_run = true; return 0;
     case CLI_OPTION_WATCH: args->is_watching = true; return 0;
+    case CLI_OPTION_NO_HEADERS: args->has_no_headers = true; return 0;
     case CLI_OPTION_OUTPUT: return take_form(args, value);
     case CLI_OPTION_META_CONFIG: args->meta_config = value; return 0;
     }

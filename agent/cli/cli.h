@@ -38,6 +38,7 @@ struct cli_args {
     enum cli_output output;
     bool is_dry_run;
     bool is_watching;
+    bool has_no_headers;
     int64_t for_ns;     // 0: not given
     int64_t wait_ns;    // default 60 s
     int64_t timeout_ns; // default 10 s, 5 min of commands that take --wait
@@ -58,6 +59,7 @@ enum cli_option_id {
     CLI_OPTION_WATCH = 1U << 10,
     CLI_OPTION_RECOVERY = 1U << 11,
     CLI_OPTION_WAIT = 1U << 12,
+    CLI_OPTION_NO_HEADERS = 1U << 13,
 };
 
 struct cli_command {
@@ -92,5 +94,7 @@ int cli_doctor(const struct cli_args *args);
 int cli_reconcile(const struct cli_args *args);
 int cli_recover(const struct cli_args *args);
 int cli_handover(const struct cli_args *args);
+int cli_logs(const struct cli_args *args);
+int cli_report(const struct cli_args *args);
 int cli_sql(const struct cli_args *args);
 int cli_version(const struct cli_args *args);

@@ -77,8 +77,10 @@ static void visit_postgres(struct visit *visit)
                        ? "see postgres.* in the configuration, the password and pg_hba.conf"
                        : "see postgres.host and port, the network policy and the server's log",
                    "%s", err.msg);
-    else
+    else {
         doctor_postgres(&visit->doctor, &survey);
+        doctor_recovery(&visit->doctor, &survey, &visit->config);
+    }
 }
 
 // At most `max` bytes of a file; "-" is standard input. Returns 0, or -1 with errno.

@@ -50,6 +50,15 @@ static void print_entry(const cJSON *entry, bool is_wide)
     (void)printf("  %s\n", client_text(entry, "detail"));
 }
 
+static void print_headers(bool is_wide)
+{
+    (void)printf("%-24s  %-22s  %-16s", "WHEN", "EVENT", "RULE");
+    if (is_wide)
+        (void)printf("  %-4s  %-9s  %7s  %8s  %-30s", "TERM", "DATABASE", "AGE MS", "LEFT MS",
+                     "ROW");
+    (void)puts("  REASON");
+}
+
 int cli_history(const struct cli_args *args)
 {
     bool is_wide = args->output == CLI_WIDE;
@@ -68,11 +77,8 @@ int cli_history(const struct cli_args *args)
         cJSON_Delete(status);
         return CLI_DONE;
     }
-    (void)printf("%-24s  %-22s  %-16s", "WHEN", "EVENT", "RULE");
-    if (is_wide)
-        (void)printf("  %-4s  %-9s  %7s  %8s  %-30s", "TERM", "DATABASE", "AGE MS", "LEFT MS",
-                     "ROW");
-    (void)puts("  REASON");
+    if (!args->has_no_headers)
+        print_headers(is_wide);
     cJSON_ArrayForEach(entry, client_get(status, "history")) print_entry(entry, is_wide);
     cJSON_Delete(status);
     return CLI_DONE;

@@ -52,6 +52,9 @@ void doctor_agent(struct doctor *doctor, const struct cJSON *status,
                   const struct config *config);
 // Schema, rights, guard, tags, time-outs and release of the meta store.
 void doctor_postgres(struct doctor *doctor, const struct pg_survey *survey);
+// Whether agent and schema agree on ordered recovery: the weaker of the two counts.
+void doctor_recovery(struct doctor *doctor, const struct pg_survey *survey,
+                     const struct config *config);
 // The TOML that the metas read: lease and pool.
 void doctor_meta_config(struct doctor *doctor, const char *text, const struct config *config);
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/config.h"
 #include "agent/doctor/doctor.h"
 #include "agent/pg/survey.h"
 
@@ -203,4 +204,34 @@ void doctor_postgres(struct doctor *doctor, const struct pg_survey *survey)
     else
         doctor_ok(doctor, "postgres.replication", "%s",
                   survey->standbys > 0 ? "synchronous" : "no standby");
+}
+
+void doctor_recovery(struct doctor *doctor, const struct pg_survey *survey,
+                     const struct config *config)
+{
+    static const char *const modes[] = {
+        [ORDER_OFF] = "off", [ORDER_OBSERVE] = "observe", [ORDER_ENFORCE] = "enforce"};
+    bool schema_enforces = strcmp(survey->status.recovery, "enforce") == 0;
+    bool agent_enforces = config->recovery.mode == ORDER_ENFORCE;
+
+    if (!survey->status.recovery[0])
+        doctor_skip(doctor, "recovery.modes", "the schema says none");
+    else if (agent_enforces && config->fence_method == FENCE_BY_PIDFD)
+        doctor_warn(doctor, "recovery.modes", "fence.method shim, or recovery.mode observe",
+                    "enforce does as observe without metafence-run's session tags");
+    else if (agent_enforces && !schema_enforces)
+        doctor_warn(doctor, "recovery.modes",
+                    "metafence sql install --config FILE --recovery enforce, when each agent "
+                    "enforces",
+                    "the agent enforces, the schema says %s: no purge is refused",
+                    survey->status.recovery);
+    else if (schema_enforces && !agent_enforces)
+        doctor_warn(doctor, "recovery.modes",
+                    "recovery.mode: enforce in each agent's configuration, or "
+                    "metafence sql install --config FILE --recovery observe",
+                    "the schema enforces, the agent's recovery.mode is %s: the gate stays open",
+                    modes[config->recovery.mode]);
+    else
+        doctor_ok(doctor, "recovery.modes", "agent %s, schema %s", modes[config->recovery.mode],
+                  survey->status.recovery);
 }

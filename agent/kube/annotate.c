@@ -219,6 +219,7 @@ void kube_keep_order(const struct agent *agent, enum control_command command)
     case CONTROL_STATUS:
     case CONTROL_RECONCILE:
     case CONTROL_REPORT:
+    case CONTROL_METRICS:
     case CONTROL_RECOVER:
     case CONTROL_HANDOVER: return; // over soon, and not for the next agent
     case CONTROL_FENCE: kube_order_mirror(&fence, agent->manual_reason); break;

@@ -35,6 +35,12 @@ enum order_mode known_mode(enum order_mode configured, const struct known_state 
     return mode < configured ? mode : configured;
 }
 
+bool known_is_weakened(enum order_mode configured, const struct known_state *known)
+{
+    return configured == ORDER_ENFORCE && known->is_known &&
+           known_mode(configured, known) != ORDER_ENFORCE;
+}
+
 struct order_marker known_marker(const struct known_state *known, int64_t max_hold_ns)
 {
     const struct recovery_state *state = &known->state;

@@ -30,6 +30,9 @@ void known_refusal_update(struct known_refusal *refusal, const struct known_stat
 // only observed, and so is what a pooler hides.
 enum order_mode known_mode(enum order_mode configured, const struct known_state *known);
 
+// Whether enforce is configured, and it is known that it has no effect.
+bool known_is_weakened(enum order_mode configured, const struct known_state *known);
+
 // `max_hold_ns` as we have told the gate.
 struct order_marker known_marker(const struct known_state *known, int64_t max_hold_ns);
 

@@ -258,6 +258,11 @@ static void write_metrics(struct prom *prom, void *arg)
         reclaim->facts.is_leader ? &reclaim->known.state : &none;
 
     write_counts(prom, reclaim);
+    prom_one_int(
+        prom, "metafence_recovery_not_enforced",
+        "1 while recovery.mode enforce has no effect: by the schema's mode, the version "
+        "of RisingWave, or a pooler.",
+        known_is_weakened(reclaim->agent->config.recovery.mode, &reclaim->known));
     prom_one_int(prom, "metafence_recovery_open", "1 while a global recovery is open.",
                  state->id != 0);
     prom_one_int(prom, "metafence_recovery_held",

@@ -14,6 +14,7 @@ import helm
 import pytest
 import yaml
 
+SERVICES = ("monitoring.coreos.com/v1/ServiceMonitor",)
 MONITORED = ("monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/PrometheusRule")
 RULES = yaml.safe_load((helm.METAFENCE / "files" / "rules.yaml").read_text())
 DASHBOARD = json.loads((helm.METAFENCE / "files" / "dashboard.json").read_text())
@@ -45,7 +46,7 @@ def test_schema_comes_with_each_install_and_upgrade():
     [
         (("sqlInstall.guard=observe",), ["--guard", "observe"]),
         (("sqlInstall.guard=off",), ["--guard", "off"]),
-        (("sqlInstall.recovery=enforce",), ["--recovery", "enforce"]),
+        (("sqlInstall.recovery=enforce", "config.recovery.mode=enforce"), ["--recovery", "enforce"]),
         (("sqlInstall.user=owner",), ["--agent-role", "rw"]),
     ],
 )
@@ -84,13 +85,29 @@ def test_installer_reads_where_the_database_is_and_in_which_role(tmp_path):
     tree = yaml.safe_load(text)
     assert tree["postgres"]["user"] == "owner" and tree["postgres"]["sslmode"] == "require"
     assert tree["election"]["leaderTable"] == "rw.election_leader"
-    assert "passwordFile" not in text and "timing" not in text
+    assert "passwordFile" not in text
     assert yaml.safe_load(helm.agent_yaml(objects))["postgres"]["user"] == "rw"
     file = tmp_path / "install.yaml"
     file.write_text(text)
     env = {entry["name"]: entry["value"] for entry in job()[1]["env"] if "value" in entry}
     validate = [helm.program("metafence", "agent"), "config", "validate", "--config", file]
     done = subprocess.run(validate, env=env, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+
+
+def test_installer_takes_the_lease_that_the_agents_take(tmp_path):
+    """It has no use for it, but refuses a lease that is too short for the other times."""
+    values = {
+        "config.election.ttl": "5s",
+        "config.postgres.connectTimeout": "200ms",
+        "config.postgres.queryTimeout": "200ms",
+        "config.timing": {"poll": "100ms", "renewGap": "1500ms", "margin": "300ms", "killBudget": "300ms"},
+    }
+    objects = helm.metafence(json_values=values)
+    file = tmp_path / "install.yaml"
+    file.write_text(helm.named(objects, "ConfigMap", "rel-metafence-agent")["data"]["install.yaml"])
+    validate = [helm.program("metafence", "agent"), "config", "validate", "--config", file]
+    done = subprocess.run(validate, env={"METAFENCE_ID": "m:1"}, capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
 
 
@@ -136,6 +153,30 @@ def test_pods_are_scraped_at_the_port_that_the_sidecar_names(shim):
     assert endpoint == {"port": "metafence", "path": "/metrics", "interval": "5s"}
     assert endpoint["port"] in [port["name"] for port in helm.sidecar(shim)["ports"]]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_a_service_monitor_sees_the_labeled_pods_also_those_that_are_not_ready():
+    values = {"serviceMonitor": {"enabled": "auto", "labels": {"release": "prometheus"}, "interval": "5s"}}
+    assert "Service" not in helm.kinds(helm.metafence(apis=SERVICES)), "of the default"
+    objects = helm.metafence(json_values=values, apis=SERVICES)
+    service, monitor = helm.one(objects, "Service"), helm.one(objects, "ServiceMonitor")
+    assert service["spec"]["selector"] == {"metafence.io/inject": "true"}
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    [port] = service["spec"]["ports"]
+    assert port["port"] == port["targetPort"] == 9690
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint == {"port": port["name"], "path": "/metrics", "interval": "5s"}
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_no_agent_is_scraped_twice():
+    """One leader would be two."""
+    both = ("serviceMonitor.enabled=auto",)
+    said = helm.refusal(helm.METAFENCE, *helm.NEEDED, *both, apis=(*MONITORED, *SERVICES))
+    assert "set podMonitor.enabled to never" in said
+    kinds = helm.kinds(helm.metafence(*both, "podMonitor.enabled=never", apis=(*MONITORED, *SERVICES)))
+    assert "ServiceMonitor" in kinds and "PodMonitor" not in kinds
 
 
 def test_rules_are_those_of_the_file_with_runbooks_where_they_are():
@@ -236,6 +277,12 @@ def notes(chart: Path, *values: str, **more: Any) -> str:
         ("1.37.0", ("config.fence.method=pidfd",), "weaker"),
         ("1.37.0", ("sqlInstall.enabled=false",), "sql install --config /etc/metafence/agent.yaml"),
         ("1.37.0", (), "SQL schema       installed in metadata at pg"),
+        ("1.37.0", ("config.recovery.mode=enforce",), "upgrade with sqlInstall.recovery=enforce"),
+        (
+            "1.37.0",
+            ("config.recovery.mode=enforce", "sqlInstall.recovery=enforce"),
+            "The schema does already: until then its gate stays open",
+        ),
         ("1.37.0", (), "No alert comes from this release"),
         ("1.37.0", (), "Not covered: uploads and deletes in the object store"),
     ],
@@ -248,6 +295,7 @@ def test_notes_name_only_what_is_there(noted):
     assert "No alert" not in notes(noted, apis=MONITORED)
     assert "injection        " not in notes(noted, kube="1.35.0")
     assert "NOT in force" not in notes(noted)
+    assert "Ordered recovery" not in notes(noted)
 
 
 # --- what some installations want besides ---------------------------------------------------------

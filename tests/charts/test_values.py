@@ -41,6 +41,8 @@ def refusal(values: dict[str, Any], *words: str) -> str:
         ({"config.postgres.passwordFile": "password"}, "/config/postgres/passwordFile"),
         ({"config.kubernetes.namespace": "other"}, "'namespace' not allowed"),
         ({"config.reconcile.mode": "on"}, "/config/reconcile/mode"),
+        ({"config.recovery.mode": "on"}, "/config/recovery/mode"),
+        ({"config.recovery.maxHold": "1s"}, "config.recovery.maxHold: 1s is out of range: 2s to 1h"),
         ({"config.fence": {"method": "pidf"}}, "/config/fence/method"),
         ({"config.fence": {"metafenceRun": "/x"}}, "'metafenceRun' not allowed"),
         ({"config.fence": {"socket": "/tmp/fence.sock"}}, "config.fence.socket"),
@@ -99,6 +101,18 @@ def test_bad_values_are_refused_by_place(values, says):
         ({"config.http.address": "127.0.0.1"}, "config.http.address"),
         ({"sqlInstall.user": "rw"}, "sqlInstall.user: rw is the agents' role already"),
         (
+            {"sqlInstall.recovery": "enforce"},
+            "sqlInstall.recovery enforce and config.recovery.mode observe: the gate would stay open",
+        ),
+        (
+            {"sqlInstall.recovery": "enforce", "config.recovery.mode": False},
+            "sqlInstall.recovery enforce and config.recovery.mode off",
+        ),
+        (
+            {"config.fence.method": "pidfd", "config.recovery.mode": "enforce"},
+            "config.recovery.mode: enforce does as observe with config.fence.method pidfd",
+        ),
+        (
             {"prometheusRule.enabled": "always"},
             "prometheusRule.enabled: always, but this cluster has no PrometheusRule",
         ),
@@ -121,7 +135,16 @@ def test_a_lease_too_short_is_refused_with_its_numbers_and_the_fix():
     assert "config.election.ttl above 13.75s" in said
 
 
+def test_a_reset_longer_than_the_lease_is_refused_with_its_numbers_and_the_fix():
+    said = refusal({"config.recovery": {"mode": "enforce", "resetBeforeStart": "27500ms"}})
+    numbers = "resetBeforeStart 27500ms + margin 2s + killBudget 500ms = 30s is not below ttl 30s"
+    assert f"config: {numbers}: shorten config.recovery.resetBeforeStart" in said
+    said = refusal({"config.recovery": {"mode": "enforce", "maxHold": "21s"}})
+    assert "config: initTimeout 20s + 1s is not below maxHold 21s: shorten config.recovery" in said
+
+
 # Each is one at which agent and chart must say the same.
+ENFORCE = {"recovery.mode": "enforce"}
 LEASES = [
     {"election.ttl": "13750ms"},
     {"election.ttl": "13751ms"},
@@ -131,6 +154,15 @@ LEASES = [
     {"timing.poll": "16249ms"},
     {"postgres.queryTimeout": "10125ms"},
     {"postgres.queryTimeout": "10124999us"},
+    {"recovery.resetBeforeStart": "30s"},
+    {**ENFORCE, "recovery.resetBeforeStart": "27500ms"},
+    {**ENFORCE, "recovery.resetBeforeStart": "27499ms"},
+    {**ENFORCE, "election.ttl": "18s", "timing.margin": "2500ms"},
+    {**ENFORCE, "election.ttl": "18s", "timing.margin": "2499ms"},
+    {**ENFORCE, "recovery.maxHold": "21s"},
+    {**ENFORCE, "recovery.maxHold": "21001ms"},
+    {**ENFORCE, "recovery.initTimeout": "59s"},
+    {"recovery.initTimeout": "59s"},
 ]
 
 
@@ -150,8 +182,27 @@ def test_chart_and_agent_draw_the_same_line(lease, tmp_path):
     if agent.returncode == 0:
         assert helm.metafence(json_values=values)
     else:
-        assert "is not below ttl" in agent.stderr
-        assert "is not below ttl" in refusal(values)
+        [line] = set(re.findall("is not below (?:ttl|recovery.maxHold)", agent.stderr))
+        assert line.replace("recovery.", "") in refusal(values)
+
+
+def test_what_values_say_of_ordered_recovery_is_what_an_injected_agent_takes(tmp_path):
+    said = {"mode": "enforce", "policy": "hold", "maxHold": "2m"}
+    said |= {"resetBeforeStart": "12s", "initTimeout": "30s"}
+    known = {key for key in generate.options() if key.startswith("recovery.")}
+    assert known == {f"recovery.{name}" for name in said}, "an option that this test does not set"
+    file = tmp_path / "agent.yaml"
+    objects = helm.metafence(json_values={"config.recovery": said, "sqlInstall.recovery": "enforce"})
+    file.write_text(helm.agent_yaml(objects))
+    done = subprocess.run(
+        [helm.program("metafence", "agent"), "config", "show", "-o", "json", "--config", file],
+        env={"METAFENCE_ID": "m:1"}, capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    for name, value in said.items():
+        assert shown[f"recovery.{name}"]["value"] == value
+        assert shown[f"recovery.{name}"]["source"].startswith("file")
 
 
 # --- one table of options ------------------------------------------------------------------------

@@ -31,6 +31,11 @@ def sql_faults(role: str, database: str) -> list[tuple[str, str, str]]:
             "UPDATE metafence.setting SET value = 'observe' WHERE name = 'guard'",
             "UPDATE metafence.setting SET value = 'enforce' WHERE name = 'guard'",
         ),
+        (
+            "recovery.modes",
+            "UPDATE metafence.setting SET value = 'enforce' WHERE name = 'recovery'",
+            "UPDATE metafence.setting SET value = 'observe' WHERE name = 'recovery'",
+        ),
     ]
 
 

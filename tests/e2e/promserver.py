@@ -4,6 +4,7 @@
 import json
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,18 @@ from harness import Lab, Pod
 from harness.paths import REPO, prometheus
 
 RULES = REPO / "charts" / "metafence" / "files" / "rules.yaml"
+DASHBOARD = REPO / "charts" / "metafence" / "files" / "dashboard.json"
 NAMESPACE = "meta"
+RATE = "15s"  # Grafana takes four scrapes at least
+
+
+def panels() -> Iterator[tuple[dict[str, Any], str]]:
+    """Each panel's target of the dashboard, and its query without Grafana's variables."""
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        [target] = panel["targets"]
+        query = target["expr"].replace("$namespace", NAMESPACE).replace("$__rate_interval", RATE)
+        assert "$" not in query, f"a variable of Grafana's that is not known here: {query}"
+        yield panel, query
 
 
 class Prometheus:

@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
@@ -227,6 +226,8 @@ def _history(pod: Pod) -> None:
     assert pod.cli("fence", "--reason", "disk is full", timeout=60).returncode in (0, 3)
     table = pod.cli("history", timeout=60).stdout.splitlines()
     assert table[0].split()[:3] == ["WHEN", "EVENT", "RULE"]
+    bare = pod.cli("history", "--no-headers", timeout=60).stdout.splitlines()
+    assert bare[: len(table) - 1] == table[1:]
     fences = [line for line in table if " fence " in line and "ManualFence" in line]
     assert fences and "disk is full" in fences[0], table
     assert pod.id in pod.cli("history", "-o", "wide", timeout=60).stdout
@@ -303,50 +304,3 @@ def test_completion_for_bash() -> None:
     # Each command of the overview, and nothing else.
     overview = re.findall(r"^  (\w+) ", run("--help").stdout, re.MULTILINE)
     assert complete("metafence", "''") == [*overview, "--help"]
-
-
-FAKE_KUBECTL = """#!/bin/sh
-printf '%s\\n' "$*" >> "$CALLS"
-case $* in
-*"get pods"*role=leader*) printf 'meta-1\\n' ;;
-*"get pods"*) printf 'meta-0\\nmeta-1\\n' ;;
-*meta-0*) exit 3 ;;
-esac
-"""
-
-
-def test_kubectl_plugin(tmp_path: Path) -> None:
-    folder = Path(__file__).parents[2] / "agent" / "cli"
-    (tmp_path / "kubectl").write_text(FAKE_KUBECTL)
-    (tmp_path / "kubectl").chmod(0o755)
-    calls = tmp_path / "calls"
-
-    def plugin(*words: str) -> tuple[int, list[str]]:
-        calls.write_text("")
-        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(calls)}
-        argv = [str(folder / "kubectl-metafence"), *words]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, env=env, timeout=60, stdin=subprocess.DEVNULL
-        )
-        return done.returncode, [c for c in calls.read_text().splitlines() if "get pods" not in c]
-
-    def call(pod: str, words: str, options: str = "") -> str:
-        return f"{options}exec -i {pod} -c metafence -- metafence {words}"
-
-    assert plugin("-n", "rw", "-p", "meta-2", "fence", "--reason", "x") == (
-        0,
-        [call("meta-2", "fence --reason x", "-n rw ")],
-    )
-    assert plugin("status") == (3, [call("meta-0", "status"), call("meta-1", "status")])
-    file = "--config /etc/metafence/agent.yaml"
-    assert plugin("sql", "status") == (0, [call("meta-1", f"sql status {file}")])
-    assert plugin("reconcile", "--dry-run") == (0, [call("meta-1", "reconcile --dry-run")])
-    for verb in ("recover", "handover"):
-        assert plugin(verb, "--wait", "5s") == (0, [call("meta-1", f"{verb} --wait 5s")])
-    assert plugin("-p", "a", "config", "show", "--config", "b") == (0, [call("a", "config show --config b")])
-    for wrong in ([], ["fence"], ["-x", "status"], ["-p"], ["-A", "-p", "a", "status"]):
-        assert plugin(*wrong) == (2, []), wrong
-    completer = folder / "kubectl_complete-metafence"
-    offered = subprocess.run([completer], capture_output=True, text=True, timeout=60)
-    overview = set(re.findall(r"^  (\w+) ", run("--help").stdout, re.MULTILINE))
-    assert set(offered.stdout.split()[:-1]) == overview - {"agent", "completion"}

@@ -7,7 +7,6 @@ numbers and times are each run's own.
 Each query of the dashboard returns data there."""
 
 import fcntl
-import json
 import math
 import os
 import pty
@@ -17,22 +16,21 @@ import subprocess
 import termios
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import computes
 import pictures
+import promserver
 import pytest
 from doctor_faults import GOOD_TOML
 from harness import Cluster, Lab, Pod, hold, wait_for
 from harness.paths import REPO, metafence
 from harness.postgres import PASSWORD
 from kube import Open
-from promserver import NAMESPACE, Prometheus
+from promserver import Prometheus
 from test_doctor import Install
 from workerpods import end_pod, pod_of, prepared
 
 SCREENS = REPO / "docs" / "screens"
-DASHBOARD = json.loads((REPO / "charts" / "metafence" / "files" / "dashboard.json").read_text())
 WORKERS = ["10.42.0.21", "10.42.0.22", "10.42.0.23"]
 RELEASE = "v3.0"
 FLAGS = [flag.replace("head", RELEASE) for flag in computes.WORKERS]
@@ -40,7 +38,6 @@ STEP_S = 1
 SEEN_S = 6
 FILE = "/etc/metafence/agent.yaml"
 CALM_S = 15  # the start is out of what a rate looks at
-RATE = "15s"  # Grafana takes four scrapes at least
 TITLE = "The dashboard while the leader's link to Postgres is cut (lease 30 s)"
 
 
@@ -187,18 +184,17 @@ class Story:
         return self.leader.cli("history").stdout
 
     def panels(self) -> Iterator[pictures.Panel]:
-        for panel in DASHBOARD["panels"]:
+        for panel, query in promserver.panels():
             [target] = panel["targets"]
-            yield pictures.Panel(panel["title"], target["expr"], self._series(target))
+            series = self._series(query, target["legendFormat"])
+            yield pictures.Panel(panel["title"], target["expr"], series)
 
-    def _series(self, target: dict[str, Any]) -> dict[str, pictures.Series]:
-        query = target["expr"].replace("$namespace", NAMESPACE).replace("$__rate_interval", RATE)
-        assert "$" not in query, f"a variable of Grafana's that is not known here: {query}"
+    def _series(self, query: str, legend_format: str) -> dict[str, pictures.Series]:
         times = {"start": f"{self.began}", "end": f"{self.ended}", "step": f"{STEP_S}"}
         found: dict[str, pictures.Series] = {}
         for series in self.prometheus.ask("query_range", query=query, **times)["result"]:
             labels = series["metric"]
-            legend = re.sub(r"{{(\w+)}}", lambda m, known=labels: known.get(m[1], ""), target["legendFormat"])
+            legend = re.sub(r"{{(\w+)}}", lambda m, known=labels: known.get(m[1], ""), legend_format)
             points = [(float(at) - self.began, float(value)) for at, value in series["values"]]
             found[legend.strip() or "sum"] = points
         return found

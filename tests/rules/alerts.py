@@ -62,6 +62,13 @@ UNGUARDED = series("metafence_guard_unguarded_tables")
 DIVERGED = series("metafence_reconcile_divergence", 'kind="lost_row"')
 HELD = series("metafence_reconcile_held")
 UP = series("up", 'container="metafence"')
+PURGES_HELD = series("metafence_recovery_held")
+UNPROVEN = series("metafence_recovery_unproven_total")
+DROPPED_AGE = series("metafence_recovery_dropped_age_seconds")
+
+
+def by_result(name: str, **each: str) -> dict[str, str]:
+    return {series(f"metafence_recovery_{name}_total", f'result="{r}"'): values for r, values in each.items()}
 
 
 def rounds(failed: int, done: int) -> dict[str, str]:
@@ -153,6 +160,31 @@ CASES = [
         rounds(1, 0),
         rounds(0, 1),
         labels={"namespace": "rw", "pod": "meta-0", "result": "failed"},
+    ),
+    flag("MetafenceRecoveryNotEnforced", "metafence_recovery_not_enforced", not_yet="9m"),
+    Case(
+        "MetafencePurgeHeld",
+        {PURGES_HELD: "1x300"},
+        {PURGES_HELD: "0 1 0 1x1 0x296"},  # what nearly every recovery does, for a moment
+        at="2m",
+        not_yet="15s",
+    ),
+    Case("MetafencePurgeUnproven", {UNPROVEN: "0x40 1x260"}, {UNPROVEN: "1x300"}),
+    Case(
+        "MetafenceResetsFailing",
+        {
+            PURGES_HELD: "1x300",
+            **by_result("resets", not_sent="0+2x300", unknown="0+1x300", answered="4x300"),
+        },
+        {PURGES_HELD: "1x20 0x280", **by_result("resets", not_sent="0+2x20 40x280", answered="4+1x300")},
+    ),
+    Case(
+        "MetafenceResetsNotRecorded",
+        by_result("acknowledgements", failed="0x40 0+1x260", done="0x300"),
+        by_result("acknowledgements", failed="0x40 1x260", done="0x40 1x260"),  # the next attempt did it
+    ),
+    Case(
+        "MetafenceDropsPending", {DROPPED_AGE: "0+15x300"}, {DROPPED_AGE: "300x300"}, at="20m", not_yet="14m"
     ),
 ]
 

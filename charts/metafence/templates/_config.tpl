@@ -50,6 +50,34 @@ agent.yaml, and what is refused before an agent or a metafence-run would. values
 {{- end }}
 {{- end }}
 
+{{/* off, observe or enforce, also where YAML made a boolean of it. */}}
+{{- define "metafence.recoveryMode" -}}
+{{- $mode := include "metafence.option" (dict "context" . "key" "recovery.mode") }}
+{{- eq $mode "false" | ternary "off" $mode }}
+{{- end }}
+
+{{/* A start must not wait for resets beyond its own lease, and no reset may be under way when the gate opens. */}}
+{{- define "metafence.checkRecovery" -}}
+{{- if eq (include "metafence.recoveryMode" .) "enforce" }}
+{{- $said := dict }}
+{{- $ns := dict }}
+{{- range $key := list "recovery.resetBeforeStart" "recovery.initTimeout" "recovery.maxHold" "timing.margin" "timing.killBudget" "election.ttl" }}
+{{- $value := include "metafence.option" (dict "context" $ "key" $key) }}
+{{- $name := splitList "." $key | last }}
+{{- $_ := set $said $name (printf "%s %s" $name $value) }}
+{{- $_ := set $ns $name (include "metafence.ns" $value | int64) }}
+{{- end }}
+{{- $sum := add $ns.resetBeforeStart $ns.margin $ns.killBudget }}
+{{- if ge $sum $ns.ttl }}
+{{- $seconds := printf "%gs" (divf $sum 1000000000) }}
+{{- fail (printf "config: %s + %s + %s = %s is not below %s: shorten config.recovery.resetBeforeStart, or raise meta_leader_lease_secs of the metas and config.election.ttl above %s" $said.resetBeforeStart $said.margin $said.killBudget $seconds $said.ttl $seconds) }}
+{{- end }}
+{{- if ge (add $ns.initTimeout 1000000000) $ns.maxHold }}
+{{- fail (printf "config: %s + 1s is not below %s: shorten config.recovery.initTimeout, or hold for longer" $said.initTimeout $said.maxHold) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* metafence-run refuses these and then meta does not start. */}}
 {{- define "metafence.checkRun" -}}
 {{- $run := .Values.run }}
@@ -87,6 +115,13 @@ agent.yaml, and what is refused before an agent or a metafence-run would. values
 {{- if eq (include "metafence.roleLabel" .) "metafence.io/role" }}
 {{- fail "config.kubernetes.roleLabel: metafence.io/role is written anyway: name another label, or \"\" for none" }}
 {{- end }}
+{{- $recovery := include "metafence.recoveryMode" . }}
+{{- if and (eq (toString .Values.sqlInstall.recovery) "enforce") (ne $recovery "enforce") }}
+{{- fail (printf "sqlInstall.recovery enforce and config.recovery.mode %s: the gate would stay open: set config.recovery.mode to enforce, or sqlInstall.recovery to observe" $recovery) }}
+{{- end }}
+{{- if and (eq $recovery "enforce") (eq (include "metafence.method" .) "pidfd") }}
+{{- fail "config.recovery.mode: enforce does as observe with config.fence.method pidfd, which gives no session tags: use the shim, or observe" }}
+{{- end }}
 {{- if has (dig "http" "address" "" $config) (list "127.0.0.1" "::1") }}
 {{- fail "config.http.address: the kubelet asks the pod's address, not loopback: leave it out" }}
 {{- end }}
@@ -109,6 +144,7 @@ agent.yaml, and what is refused before an agent or a metafence-run would. values
 {{- end }}
 {{- include "metafence.checkRanges" . }}
 {{- include "metafence.checkTiming" . }}
+{{- include "metafence.checkRecovery" . }}
 {{- include "metafence.checkRun" . }}
 {{- include "metafence.checkModes" . }}
 {{- end }}
@@ -131,9 +167,10 @@ agent.yaml, and what is refused before an agent or a metafence-run would. values
 {{- include "metafence.config" . }}
 {{- end }}
 
-{{/* What `metafence sql install` reads: where the database is, in the role that owns the metas' tables. */}}
+{{/* What `metafence sql install` reads: where the database is, in the role that owns the metas' tables. The times of the lease only belong
+together: without these it would refuse a short one. */}}
 {{- define "metafence.installConfig" -}}
-{{- $config := pick (include "metafence.config" . | fromYaml) "postgres" "election" }}
+{{- $config := pick (include "metafence.config" . | fromYaml) "postgres" "election" "timing" }}
 {{- $_ := unset $config.postgres "passwordFile" }}
 {{- with .Values.sqlInstall.user }}
 {{- $_ := set $config.postgres "user" . }}

@@ -219,7 +219,7 @@ class Pod:
         """`metafence <words>` against this pod's agent."""
         config = self.dir / "agent.yaml"
         argv = [str(metafence()), *words]
-        argv += ["--config", str(config)] if words[0] in ("sql", "config", "doctor") else []
+        argv += ["--config", str(config)] if words[0] in ("sql", "config", "doctor", "report") else []
         if words[0] in ("status", "history", "fence", "unfence", "pause", "resume", "recover", "handover"):
             argv += ["--socket", str(self.dir / "agent.sock")]
         env = {"PATH": "/usr/bin:/bin", "PGPASSWORD": PASSWORD}

@@ -30,6 +30,8 @@ static const struct {
     {"{\"cmd\":\"recover\",\"wait\":\"0s\"}", NULL, CONTROL_RECOVER, "", 0},
     {"{\"wait\":\"1h\",\"cmd\":\"handover\",\"reason\":\"disk\"}", NULL, CONTROL_HANDOVER,
      "disk", 3600 * NS_PER_SEC},
+    {"{\"cmd\":\"metrics\"}", NULL, CONTROL_METRICS, "", 0},
+    {"{\"cmd\":\"metrics\",\"wait\":\"1s\"}", "belongs to", 0, NULL, 0},
     {"", "not JSON", 0, NULL, 0},
     {"{", "not JSON", 0, NULL, 0},
     {"{\"cmd\":\"status\"", "not JSON", 0, NULL, 0},

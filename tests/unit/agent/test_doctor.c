@@ -280,12 +280,53 @@ static void test_surveys(void **state)
                            "postgres.guard-failures warning, postgres.tags warning");
 }
 
+static void test_modes_of_ordered_recovery(void **state)
+{
+    static const struct {
+        const char *schema;
+        enum order_mode agent;
+        enum fence_method_choice method;
+        const char *wanted; // what it says and how to mend it, or "" for nothing
+    } cases[] = {
+        {"observe", ORDER_OBSERVE, FENCE_BY_SHIM, ""},
+        {"observe", ORDER_OFF, FENCE_BY_SHIM, ""},
+        {"observe", ORDER_OBSERVE, FENCE_BY_PIDFD, ""},
+        {"enforce", ORDER_ENFORCE, FENCE_BY_SHIM, ""},
+        {"", ORDER_ENFORCE, FENCE_BY_SHIM, ""}, // postgres.recovery says that it is missing
+        {"observe", ORDER_ENFORCE, FENCE_BY_SHIM, "no purge is refused"},
+        {"off", ORDER_ENFORCE, FENCE_BY_SHIM, "the schema says off"},
+        {"enforce", ORDER_OBSERVE, FENCE_BY_SHIM, "the gate stays open"},
+        {"enforce", ORDER_OFF, FENCE_BY_SHIM, "recovery.mode is off"},
+        {"enforce", ORDER_ENFORCE, FENCE_BY_PIDFD, "without metafence-run's session tags"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct pg_survey survey = good_survey();
+        struct config of_agent = {.recovery.mode = cases[i].agent,
+                                  .fence_method = cases[i].method};
+        struct doctor doctor = {0};
+        const struct doctor_finding *found = &doctor.list[0];
+
+        (void)snprintf(survey.status.recovery, sizeof(survey.status.recovery), "%s",
+                       cases[i].schema);
+        doctor_recovery(&doctor, &survey, &of_agent);
+        assert_int_equal(doctor.count, 1);
+        assert_string_equal(found->check, "recovery.modes");
+        assert_int_equal(found->level == DOCTOR_WARN, cases[i].wanted[0] != '\0');
+        assert_int_equal(found->fix[0] != '\0', cases[i].wanted[0] != '\0');
+        if (cases[i].wanted[0])
+            assert_non_null(strstr(found->text, cases[i].wanted));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(test_pods_in_pidfd_mode, setup),
     cmocka_unit_test_setup(test_users_that_are_seen, setup),
     cmocka_unit_test_setup(test_options_of_metafence_run, setup),
     cmocka_unit_test_setup(test_toml_of_the_metas, setup),
     cmocka_unit_test(test_surveys),
+    cmocka_unit_test(test_modes_of_ordered_recovery),
 };
 
 UNIT_MAIN(tests)

@@ -74,6 +74,10 @@ static void test_the_weaker_mode_counts(void **state)
         known.state.is_pooled = rows[i].is_pooled;
         if (known_mode(rows[i].configured, &known) != rows[i].want)
             fail_msg("%s", rows[i].name);
+        if (known_is_weakened(rows[i].configured, &known) !=
+            (rows[i].is_known && rows[i].configured == ORDER_ENFORCE &&
+             rows[i].want != ORDER_ENFORCE))
+            fail_msg("weakened: %s", rows[i].name);
     }
 }
 
