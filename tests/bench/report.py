@@ -134,6 +134,20 @@ def lines(
     return _svg(title, parts)
 
 
+def bars(title: str, unit: str, values: dict[str, float]) -> str:
+    """An SVG of bars that lie, each with its name and value."""
+    left, step = 260, (HEIGHT - TOP - BOTTOM) / max(1, len(values))
+    most = max(values.values(), default=0) or 1.0
+    parts = [_text(left, HEIGHT - 20, unit)]
+    for n, (name, value) in enumerate(values.items()):
+        y, length = TOP + n * step, max(0.0, value) / most * (WIDTH - left - 90)
+        shape = f"M{left} {y:.1f}h{length:.1f}v{step * 0.7:.1f}h-{length:.1f}z"
+        parts.append(f'<path d="{shape}" fill="{COLORS[n % len(COLORS)]}"/>')
+        parts.append(_text(left - 8, y + step * 0.45, name, 'text-anchor="end"'))
+        parts.append(_text(left + length + 6, y + step * 0.45, f"{value:.3g}"))
+    return _svg(title, parts)
+
+
 def shares(values: list[float]) -> list[tuple[float, float]]:
     """How much of the values (per cent) is at most that: points of a line."""
     ordered = sorted(values)
