@@ -177,8 +177,9 @@ class Peer(Alone):
     def __init__(self, name: str, notify: bool = True, api: FakeApi | None = None, **options: Any) -> None:
         self.notify, self.shared_api = notify, api
         self.flags: list[str] = options.pop("flags", [])
-        self.program = build_peer()
         super().__init__(name, **options)
+        # A file of its own: no pages in common with another process.
+        self.program = Path(shutil.copy(build_peer(), self.lab.dir / "peer"))
         self.api = api or FakeApi(self.lab.port())
         self.token = self.lab.dir / "token"
         self.token.write_text(self.api.token)

@@ -229,7 +229,7 @@ def markdown(data: dict[str, Any]) -> str:
     parts.append("What the API server is asked to write for changes of the role.")
     rows = [[r["what"], *(str(r[k]) for k in ("changes", "patches", "events"))] for r in data["writes"]]
     parts.append(report.table(["", "changes", "patches of the label", "events"], rows))
-    parts.append("Sizes; metafence's programs use shared libraries here, those of its image don't.")
+    parts.append("Sizes; metafence's: agent, metafence-run.")
     rows = []
     for r in data["sizes"]:
         image = f"{r['image'] / 1e6:.1f} MB" if r["image"] else "not built"
