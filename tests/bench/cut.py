@@ -10,20 +10,17 @@ its lease, both by the database's clock.
 
 import argparse
 import os
+import random
 import signal
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPO / "tests" / "e2e"))
-
-import report  # noqa: E402
-from contenders import Alone, Metafence, Peer  # noqa: E402
-from harness.lab import clean_after_crashes  # noqa: E402
-from harness.paths import Missing  # noqa: E402
-from scenario import Fault, cut_link  # noqa: E402
+import report
+from contenders import Alone, Metafence, Peer
+from harness.lab import clean_after_crashes
+from harness.waiting import TimedOut
+from scenario import Fault, cut_link
 
 TTL = 5
 
@@ -73,7 +70,7 @@ def judge(one: Alone, fault: Fault, cell: Cell, number: int) -> Outcome:
 def one_round(number: int) -> list[Outcome]:
     made: list[tuple[Alone, Cell]] = []
     try:
-        for cell in CELLS:
+        for cell in random.sample(CELLS, len(CELLS)):
             made.append((cell.kind(cell.name, ttl=TTL, pods=2), cell))
             made[-1][0].start()
         faults = [cut(one, cell.is_frozen) for one, cell in made]
@@ -130,18 +127,18 @@ def main(words: list[str]) -> int:
     clean_after_crashes()
     data = report.header()
     outcomes: list[Outcome] = []
-    try:
-        for number in range(args.rounds):
-            report.progress(f"cut: round {number + 1} of {args.rounds}")
+    data["given_up"] = []
+    for number in range(args.rounds):
+        report.progress(f"cut: round {number + 1} of {args.rounds}")
+        try:
             outcomes += one_round(number)
-    except Missing as error:
-        print(f"bench: {error}", file=sys.stderr)
+        except TimedOut as error:  # a lease of 5 s on a busy machine; said, and not counted
+            data["given_up"].append(str(error))
+            print(f"bench cut: round {number + 1} was given up: {error}", file=sys.stderr)
+    if not outcomes:
         return 1
     data["cut"] = summary(outcomes)
     data["runs"] = [asdict(o) for o in outcomes]
-    report.deliver("cut", data, markdown(data["cut"]), plot(outcomes))
+    said = f"\n\nRounds that were given up: {len(data['given_up'])}."
+    report.deliver("cut", data, markdown(data["cut"]) + said, plot(outcomes))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

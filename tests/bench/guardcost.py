@@ -2,7 +2,6 @@
 """Runs guard.py and delivers what it measured as the other benches do."""
 
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,3 @@ def main(words: list[str]) -> int:
     plot = report.bars("The guard on meta-like writes", unit, bars)
     report.deliver("guard", data, report.table(head, rows(data["costs"])), plot)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -6,19 +6,13 @@
 
 import argparse
 import contextlib
-import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPO / "tests" / "e2e"))
-
-import report  # noqa: E402
-from contenders import Memory, cpu_ns  # noqa: E402
-from harness import Cluster, Lab, boot_ns, hold  # noqa: E402
-from harness.lab import clean_after_crashes  # noqa: E402
-from harness.paths import Missing  # noqa: E402
-from harness.process import descendants  # noqa: E402
+import report
+from contenders import Memory, cpu_ns
+from harness import Cluster, Lab, boot_ns, hold
+from harness.lab import clean_after_crashes
+from harness.process import descendants
 
 
 @dataclass(frozen=True)
@@ -108,15 +102,7 @@ def main(words: list[str]) -> int:
     args = parser.parse_args(words)
     clean_after_crashes()
     data = report.header()
-    try:
-        idles = idle(args.seconds)
-    except Missing as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    idles = idle(args.seconds)
     data["idle"] = [asdict(entry) for entry in idles]
     report.deliver("idle", data, markdown(idles), plot(idles))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

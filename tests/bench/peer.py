@@ -15,7 +15,6 @@ import os
 import random
 import select
 import signal
-import sys
 import tarfile
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -23,19 +22,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPO / "tests" / "e2e"))
-
-import report  # noqa: E402
-from contenders import BOOKMARK_S, Alone, Memory, Metafence, Peer, build_peer, cpu_ns  # noqa: E402
-from harness import boot_ns, fakeapi, hold, wait_for  # noqa: E402
-from harness.lab import clean_after_crashes  # noqa: E402
-from harness.paths import Missing, metafence, metafence_run  # noqa: E402
+import report
+from contenders import BOOKMARK_S, Alone, Memory, Metafence, Peer, build_peer, cpu_ns
+from harness import boot_ns, fakeapi, hold, wait_for
+from harness.lab import clean_after_crashes
+from harness.paths import metafence, metafence_run
 
 TAKE_ROW = "UPDATE election_leader SET id = 'other:1', last_heartbeat = now()"
 ALONE = "meta alone"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-IMAGE = REPO / "build" / "image" / "metafence.oci.tar"
+IMAGE = report.REPO / "build" / "image" / "metafence.oci.tar"
 
 
 # --- row change -> dead --------------------------------------------------------------------------
@@ -282,16 +278,9 @@ def main(words: list[str]) -> int:
         since = boot_ns()
         data["fences"] = latencies(fences(contenders, args.rounds))
         data["writes"] = [writes(one, since) for one in contenders if isinstance(one, Metafence | Peer)]
-    except Missing as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
     finally:
         for one in contenders:
             one.close()
     data["sizes"] = sizes()
     report.deliver("peer", data, markdown(data), plot(data))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

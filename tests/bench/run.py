@@ -8,6 +8,12 @@ compared runs side by side in one run: ratios are what counts. Nothing is judged
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+
+from harness.paths import Missing  # noqa: E402
+from harness.waiting import TimedOut  # noqa: E402
 
 BENCHES = {
     "peer": ("peer", "row change to death, memory, CPU, requests, start, size: beside a Go sidecar"),
@@ -41,7 +47,11 @@ def main(words: list[str]) -> int:
 
 def run(name: str, words: list[str]) -> int:
     entry: Callable[[list[str]], int] = import_module(BENCHES[name][0]).main
-    return entry(words)
+    try:
+        return entry(words)
+    except (Missing, TimedOut) as error:
+        print(f"bench {name}: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":
