@@ -2,6 +2,7 @@
 """Who is measured side by side: metas with metafence, metas with the Go sidecar of peer/, and metas alone.
 Each has a Postgres, an API server and ports of its own, so that what it asks for can be counted."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -31,9 +32,12 @@ def build_peer() -> Path:
     if shutil.which("go") is None:
         raise Missing("go is missing: the sidecar to compare with is built by it")
     made = HERE.parents[1] / "build" / "peer"
+    made.parent.mkdir(exist_ok=True)
     argv = ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(made), "."]
     env = os.environ | {"CGO_ENABLED": "0"}
-    done = subprocess.run(argv, cwd=PEER, env=env, capture_output=True, text=True)
+    with open(made.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in parallel
+        done = subprocess.run(argv, cwd=PEER, env=env, capture_output=True, text=True)
     if done.returncode != 0:
         raise Missing(f"the Go sidecar was not built: {done.stderr.strip()[-500:]}")
     return made
@@ -177,9 +181,10 @@ class Peer(Alone):
     def __init__(self, name: str, notify: bool = True, api: FakeApi | None = None, **options: Any) -> None:
         self.notify, self.shared_api = notify, api
         self.flags: list[str] = options.pop("flags", [])
+        program = build_peer()
         super().__init__(name, **options)
         # A file of its own: no pages in common with another process.
-        self.program = Path(shutil.copy(build_peer(), self.lab.dir / "peer"))
+        self.program = Path(shutil.copy(program, self.lab.dir / "peer"))
         self.api = api or FakeApi(self.lab.port())
         self.token = self.lab.dir / "token"
         self.token.write_text(self.api.token)
