@@ -102,6 +102,10 @@ class Alone:
             if not pod.main.alive:
                 pod.start()
 
+    def knows_leader(self, pod: Pod) -> bool:
+        """The sidecar of that pod knows that its meta leads."""
+        return True
+
     def wait_covered(self) -> None:
         """The first pod leads, and its sidecar would see a loss."""
         pod = self.cluster.pods[0]
@@ -141,7 +145,9 @@ class Metafence(Alone):
         pass  # metafence-run does that
 
     def covers(self) -> bool:
-        pod = self.cluster.pods[0]
+        return self.knows_leader(self.cluster.pods[0])
+
+    def knows_leader(self, pod: Pod) -> bool:
         status = pod.status()
         return (
             status is not None
@@ -227,8 +233,11 @@ class Peer(Alone):
         return answers_200(self.cluster.pods[0].http_port)
 
     def covers(self) -> bool:
+        return self.knows_leader(self.cluster.pods[0])
+
+    def knows_leader(self, pod: Pod) -> bool:
         # It looks for the process before it says what it is.
-        return self.is_ready() and self.api.label(self.cluster.pods[0].name) == "leader"
+        return answers_200(pod.http_port) and self.api.label(pod.name) == "leader"
 
     def wait_covered(self) -> None:
         super().wait_covered()

@@ -129,7 +129,7 @@ def test_plots_are_inside_of_their_frame(logs: tuple[bool, bool]) -> None:
     ("name", "words"),
     [
         ("peer", ["--rounds", "2", "--idle", "2", "--starts", "1"]),
-        ("cut", ["--rounds", "1"]),
+        ("cut", ["--rounds", "2"]),
         ("watch", ["--pods", "20", "250", "--seconds", "2"]),
         ("idle", ["--seconds", "2"]),
     ],
@@ -151,6 +151,5 @@ def test_a_few_rounds(
     assert ElementTree.parse(tmp_path / f"{name}.svg").getroot() is not None
     assert "| --- |" in (tmp_path / f"{name}.md").read_text()
     if name == "cut":
-        found = {r["what"]: r for r in targets.read()["cut"]["cut"]}
-        assert found["metafence"]["in_time"] == found["metafence, agent frozen"]["in_time"] == 1
-        assert found["meta alone"]["in_time"] == 0
+        rows = [r for r in targets.read()["cut"]["cut"] if r["what"].startswith("metafence")]
+        assert len(rows) == 2 and all(r["in_time"] == r["runs"] > 0 for r in rows), rows
