@@ -15,7 +15,7 @@ from typing import Any
 REPO = Path(__file__).resolve().parents[2]
 RESULTS = Path(os.environ.get("METAFENCE_BENCH_DIR", REPO / "build" / "bench"))
 COLORS = ("#1b6ca8", "#c0392b", "#2e8b57", "#8e44ad", "#d68910", "#566573")
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 380, 70, 20, 40, 50
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 380, 70, 210, 40, 50
 
 Series = dict[str, list[tuple[float, float]]]
 
@@ -79,7 +79,7 @@ def _scale(values: list[float], is_log: bool, start: float, end: float) -> Calla
 def _ticks(low: float, high: float, is_log: bool) -> list[float]:
     if is_log:
         first, last = math.floor(math.log10(max(low, 1e-9))), math.ceil(math.log10(max(high, 1e-9)))
-        found = [10.0**n for n in range(first, last + 1)]
+        found = [m * 10.0**n for n in range(first, last + 1) for m in ((1, 2, 5) if last - first < 4 else (1,))]
     else:
         step = 10 ** math.floor(math.log10((high - low) or 1))
         step *= next(m for m in (0.2, 0.5, 1, 2) if (high - low) / (step * m) <= 8)
@@ -130,7 +130,7 @@ def lines(
             parts.append(f'<path d="M{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         if dots or len(points) < 12:
             parts += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="4" fill="{color}"/>' for a, b in points]
-        parts.append(_text(WIDTH - RIGHT - 8, TOP + 14 + 15 * n, name, f'text-anchor="end" fill="{color}"'))
+        parts.append(_text(WIDTH - RIGHT + 12, TOP + 12 + 18 * n, name, f'fill="{color}"'))
     return _svg(title, parts)
 
 
