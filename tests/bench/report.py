@@ -79,7 +79,8 @@ def _scale(values: list[float], is_log: bool, start: float, end: float) -> Calla
 def _ticks(low: float, high: float, is_log: bool) -> list[float]:
     if is_log:
         first, last = math.floor(math.log10(max(low, 1e-9))), math.ceil(math.log10(max(high, 1e-9)))
-        found = [m * 10.0**n for n in range(first, last + 1) for m in ((1, 2, 5) if last - first < 4 else (1,))]
+        steps = (1, 2, 5) if last - first < 4 else (1,)
+        found = [step * 10.0**n for n in range(first, last + 1) for step in steps]
     else:
         step = 10 ** math.floor(math.log10((high - low) or 1))
         step *= next(m for m in (0.2, 0.5, 1, 2) if (high - low) / (step * m) <= 8)
