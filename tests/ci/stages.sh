@@ -303,7 +303,7 @@ check_python()
 check_go()
 {
     local unformatted
-    unformatted=$(gofmt -l tests/e2e/metasim tests/e2e/cluster/build/cmd)
+    unformatted=$(gofmt -l tests/e2e/metasim tests/e2e/cluster/build/cmd tests/bench/peer)
     [ -z "$unformatted" ] || {
         echo "not in gofmt's form: $unformatted"
         return 1

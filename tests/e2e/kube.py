@@ -16,7 +16,7 @@ PATCH_S = 5  # a healthy API, on a busy machine
 class Kube:
     def __init__(self, lab: Lab, cluster: Callable[..., Cluster], **options: Any) -> None:
         kubernetes = options.pop("kubernetes", {})
-        self.api = FakeApi(lab.port())
+        self.api = options.pop("api", None) or FakeApi(lab.port())
         self.cluster = cluster(**options)
         self.token = lab.dir / "token"
         self.token.write_text(self.api.token)

@@ -11,7 +11,7 @@ import re
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -400,6 +400,10 @@ class FakeApi:
             items, meta["continue"] = items[: self.page], "the rest"
         return {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items}
 
+    def selected(self, query: dict[str, str]) -> Iterator[Any]:
+        """The pods that a watch begins with, as JSON or what becomes JSON. Under the lock."""
+        return (copy.deepcopy(p.body) for p in self.pods.values() if _selects(query, p.body))
+
     def _event(self, body: dict[str, Any]) -> dict[str, Any]:
         meta = body["metadata"]
         name = meta.get("name") or meta["generateName"] + uuid.uuid4().hex[:5]
@@ -536,6 +540,11 @@ def _has_label(labels: dict[str, str], term: str) -> bool:
     return labels.get(key) == value
 
 
+def as_json(body: Any) -> bytes:
+    """Bytes are JSON already."""
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
@@ -662,7 +671,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _json(self, status: int, body: Any) -> None:
-        self._bytes(status, json.dumps(body).encode())
+        self._bytes(status, as_json(body))
 
     def _status(self, code: int, reason: str, message: str) -> int:
         refused = Refused(code, reason, message)
@@ -682,11 +691,21 @@ class _Handler(BaseHTTPRequestHandler):
     # --- watch -----------------------------------------------------------------------------------
 
     def _line(self, kind: str, body: Any) -> None:
-        line = json.dumps({"type": kind, "object": body}).encode() + b"\n"
+        line = b'{"type":"%s","object":%s}\n' % (kind.encode(), as_json(body))
         middle = len(line) // 2  # frames are split anywhere
         for part in (line[:middle], line[middle:]):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
             self.wfile.flush()
+
+    def _initial(self, api: FakeApi, request: Request) -> int:
+        """A watch that begins with a list (client-go's default): what there is, then a mark; its version."""
+        with api.lock:
+            bodies, after = list(api.selected(request.query)), api.version
+        for body in bodies:
+            self._line("ADDED", body)
+        meta = {"resourceVersion": str(after), "annotations": {"k8s.io/initial-events-end": "true"}}
+        self._line("BOOKMARK", {"kind": "Pod", "apiVersion": "v1", "metadata": meta})
+        return after
 
     def _watch(self, api: FakeApi, request: Request) -> int:
         after = int(request.query.get("resourceVersion") or 0)
@@ -694,6 +713,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._status(410, "Expired", "too old resource version")
         try:
             self._send_head(200, None)
+            if request.query.get("sendInitialEvents") == "true":
+                after = self._initial(api, request)
             while api.fault in (None, "slow"):
                 with api.lock:
                     if not api.lock.wait_for(lambda: not api.deaf or api.fault, BOOKMARK_S):
