@@ -114,9 +114,9 @@ class Verdict:
         margin = "none" if self.worst_margin_ms is None else f"{self.worst_margin_ms:.0f} ms"
         head = (
             f"{'clean' if self.is_clean else f'{len(self.violations)} VIOLATIONS'}:"
-            f" {self.acts} acts of leaders, {self.renewals} renewals, {self.terms} terms, {self.writes} writes"
-            f" of metadata; worst margin between a leader's last act and the end of its lease: {margin};"
-            f" two at once inside a lease, explained: {len(self.explained)}"
+            f" {self.acts} acts of leaders, {self.renewals} renewals, {self.terms} terms,"
+            f" {self.writes} writes of metadata; worst margin between a leader's last act and the end of"
+            f" its lease: {margin}; two at once inside a lease, explained: {len(self.explained)}"
         )
         return "\n".join((head, *map(str, self.violations), *map(str, self.explained)))
 

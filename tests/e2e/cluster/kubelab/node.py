@@ -147,13 +147,26 @@ class Node:
     def restart_clients(self) -> None:
         """Of the API server: kubelet and proxy. While they don't reach it they ask less and less often, and
         may see new pods and services a minute and a half after it is back; new ones ask at once."""
+        for pid in self.pids("kubelet", "kube-proxy"):
+            signal_pid(pid, signal.SIGKILL)
+
+    def pids(self, *names: str) -> list[int]:
+        """Of the node's own programs with one of these names, as the machine counts."""
+        found = []
         for pid in cgroups.members(self.group):
             try:
-                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                if Path(f"/proc/{pid}/comm").read_text().strip() in names:
+                    found.append(pid)
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if name in ("kubelet", "kube-proxy"):
-                signal_pid(pid, signal.SIGKILL)
+        return found
+
+    def starve(self, percent: int) -> None:
+        """All its pods together get so much of one processor."""
+        cgroups.limit_cpu(self.group, percent)
+
+    def feed(self) -> None:
+        cgroups.limit_cpu(self.group, None)
 
     def crash(self) -> None:
         """Loss of power: all its processes at once, and what a reboot forgets. start() is the reboot."""
