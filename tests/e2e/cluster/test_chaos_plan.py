@@ -2,12 +2,15 @@
 """The plan of ./dev chaos is the seed's alone, and its judge sees what was planted: without a cluster."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import islice
 
 import pytest
 from chaos import plan
+from chaos.faults import Faults
 from chaos.history import Cause, Entry, History, Incarnation, Verdict, is_visible, judge
+from chaos.schedule import Schedule
 
 S = 10**9
 SEEDS = range(200)
@@ -70,6 +73,89 @@ def test_a_plan_can_be_read() -> None:
     text = plan.render(plan.that_fit(5, 1))
     assert len(text.splitlines()) >= 5
     assert all(line.split(".")[0].strip().isdigit() for line in text.splitlines() if line[3] == ".")
+
+
+# --- the schedule ----------------------------------------------------------------------------
+
+
+class Stage:
+    """A world in which only waiting takes time, and what it takes to begin."""
+
+    def __init__(self, takes_s: float = 0, failing: str = "", missing: str = "") -> None:
+        self.now, self.takes_s, self.failing, self.missing = 0.0, takes_s, failing, missing
+        self.log: list[tuple[float, str, str]] = []
+        self.interrupt_at = float("inf")
+
+    def begin(self, fault: plan.Fault, is_first: bool) -> Callable[[], None] | None:
+        self.now += self.takes_s
+        if fault.kind == self.failing:
+            raise OSError(fault.kind)
+        if fault.kind == self.missing and not is_first:
+            return None
+        self.log.append((self.now, "begin", fault.kind))
+        return lambda: self.log.append((self.now, "end", fault.kind))
+
+    def wait(self, end_ns: int, under_way: list[plan.Fault]) -> None:
+        if end_ns / 1e9 > self.interrupt_at:
+            raise KeyboardInterrupt
+        self.now = max(self.now, end_ns / 1e9)
+
+    def play(self, *faults: plan.Fault) -> list[tuple[float, str, str]]:
+        Schedule(self.begin, self.wait, lambda: int(self.now * 1e9)).play(plan.Round(1, faults))
+        return self.log
+
+
+LONG, WITHIN, AFTER = plan.Fault("long", 0, 10), plan.Fault("within", 2, 3), plan.Fault("after", 9, 4)
+
+
+def test_faults_begin_and_end_in_time() -> None:
+    began_long, ended_long = (0, "begin", "long"), (10, "end", "long")
+    within = [(2, "begin", "within"), (5, "end", "within")]
+    assert Stage().play(LONG, WITHIN) == [began_long, *within, ended_long]
+    assert Stage().play(LONG, AFTER) == [began_long, (9, "begin", "after"), ended_long, (13, "end", "after")]
+
+
+def test_a_fault_lasts_from_when_it_had_begun() -> None:
+    assert Stage(takes_s=7).play(LONG) == [(7, "begin", "long"), (17, "end", "long")]
+
+
+def test_a_second_fault_may_find_nothing() -> None:
+    assert Stage(missing="within").play(LONG, WITHIN) == [(0, "begin", "long"), (10, "end", "long")]
+
+
+def test_all_end_when_one_can_t_begin() -> None:
+    stage = Stage(failing="within")
+    with pytest.raises(OSError):
+        stage.play(LONG, WITHIN)
+    assert stage.log == [(0, "begin", "long"), (2, "end", "long")]
+
+
+def test_all_end_when_somebody_interrupts() -> None:
+    stage = Stage()
+    stage.interrupt_at = 4
+    with pytest.raises(KeyboardInterrupt):
+        stage.play(LONG, WITHIN)
+    assert sorted(stage.log[2:]) == [(2, "end", "long"), (2, "end", "within")]
+
+
+def test_all_end_when_one_can_t_end() -> None:
+    ended = []
+
+    def begin(fault: plan.Fault, is_first: bool) -> Callable[[], None]:
+        def end() -> None:
+            ended.append(fault.kind)
+            raise OSError(fault.kind)
+
+        return end
+
+    with pytest.raises(OSError):
+        Schedule(begin, lambda end_ns, under_way: None, lambda: 0).play(plan.Round(1, (LONG, WITHIN)))
+    assert sorted(ended) == ["long", "within"]
+
+
+def test_each_kind_can_be_done() -> None:
+    for name in plan.BY_NAME:
+        assert callable(getattr(Faults, name))
 
 
 # --- the judge -------------------------------------------------------------------------------

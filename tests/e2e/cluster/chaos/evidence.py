@@ -63,7 +63,7 @@ CREATE FUNCTION chaos.on_write() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO chaos.log (kind, boot_us, tag, relation, operation)
-    VALUES ('write', chaos.boot_us(), current_setting('application_name'), TG_RELID::regclass::text, TG_OP);
+    VALUES ('write', chaos.boot_us(), current_setting('application_name'), TG_TABLE_NAME, TG_OP);
     RETURN NULL;
 EXCEPTION WHEN disk_full THEN
     RAISE;

@@ -18,8 +18,7 @@ from metas.nets import node_without
 from . import rotation
 from .database import FullDisk, SteppedClock, fail_over
 from .plan import Fault
-
-End = Callable[[], None]
+from .schedule import End
 
 
 def nothing() -> None:

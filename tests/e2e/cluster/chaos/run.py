@@ -21,9 +21,10 @@ from metas.registry import COMMITTED
 from urllib3.exceptions import HTTPError
 
 from . import evidence
-from .faults import End, Faults
+from .faults import Faults
 from .history import Cause, Entry, History, Incarnation, Verdict, judge
 from .plan import Fault, Round
+from .schedule import End, Schedule
 
 METAS, COMPUTES = 3, 2
 NAME = "chaos"
@@ -46,6 +47,10 @@ AWAY = (
 )
 
 
+def first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
 class ChaosMetas(Registry):
     """Metas with workers whose every renewal, term and write Postgres notes for us."""
 
@@ -56,15 +61,6 @@ class ChaosMetas(Registry):
 
 class DidNotReturn(AssertionError):
     """Something had not come back within RETURN_S after its faults were over."""
-
-
-@dataclass
-class Begun:
-    """A fault that is under way."""
-
-    fault: Fault
-    end: End
-    due_ns: int
 
 
 @dataclass
@@ -127,7 +123,7 @@ class Chaos:
     def _round(self, one: Round) -> None:
         began = boot_ns()
         try:
-            self._break(one, began)
+            Schedule(self._begin, self._wait_until).play(one)
             took = self.wait_returned(f"round {one.number}")
         finally:
             taking = [fault for fault in one.faults if fault.kind in TAKES_ROWS]
@@ -136,48 +132,24 @@ class Chaos:
         self.report.rounds += 1
         self.report.slowest_s = max(self.report.slowest_s, took)
 
-    def _break(self, one: Round, began: int) -> None:
-        """All faults of the round, each for its time."""
-        under_way: list[Begun] = []
-        try:
-            for n, fault in enumerate(one.faults):
-                while (first := self._next_end(under_way)) and first.due_ns < began + int(fault.at * 1e9):
-                    self._finish(under_way, first)
-                self._wait_until(began + int(fault.at * 1e9), under_way)
-                self._begin(one, fault, under_way, may_miss=n > 0)
-            while first := self._next_end(under_way):
-                self._finish(under_way, first)
-        finally:
-            while under_way:  # somebody has interrupted us, or a fault could not begin
-                with suppress(*AWAY):
-                    under_way.pop().end()
-
-    @staticmethod
-    def _next_end(under_way: list[Begun]) -> Begun | None:
-        return min(under_way, key=lambda begun: begun.due_ns, default=None)
-
-    def _begin(self, one: Round, fault: Fault, under_way: list[Begun], may_miss: bool) -> None:
+    def _begin(self, fault: Fault, is_first: bool) -> End | None:
+        number = self.report.rounds + 1
         try:
             end = self.faults.begin(fault)
         except AWAY as error:
-            if not may_miss:
+            if is_first:
                 raise
-            said = f"round {one.number}: {fault} finds nothing to break: {str(error).splitlines()[0]}"
+            said = f"round {number}: {fault} finds nothing to break: {first_line(error)}"
             self.report.missed.append(said)
             self.say(said)
-            return
-        under_way.append(Begun(fault, end, boot_ns() + int(fault.seconds * 1e9)))
+            return None
         self.report.faults += 1
-        self.say(f"round {one.number}: {fault}  {self.faults.said}".rstrip())
+        self.say(f"round {number}: {fault}  {self.faults.said}".rstrip())
+        return end
 
-    def _finish(self, under_way: list[Begun], begun: Begun) -> None:
-        self._wait_until(begun.due_ns, under_way)
-        under_way.remove(begun)
-        begun.end()
-
-    def _wait_until(self, end_ns: int, under_way: list[Begun]) -> None:
+    def _wait_until(self, end_ns: int, under_way: list[Fault]) -> None:
         """Who comes and goes meanwhile is seen, unless the API server would keep us from going on in time."""
-        is_slow = any(begun.fault.kind.startswith("api_") for begun in under_way)
+        is_slow = any(fault.kind.startswith("api_") for fault in under_way)
         looked = 0
 
         def look() -> None:
@@ -212,7 +184,7 @@ class Chaos:
                 or self._barrier()
             )
         except AWAY as error:
-            return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            return f"{type(error).__name__}: {first_line(error)}"
 
     def _missing_nodes(self) -> str:
         return "; ".join(self.cluster.not_ready())
