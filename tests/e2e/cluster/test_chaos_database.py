@@ -100,11 +100,10 @@ def test_the_log_has_what_happened_by_the_clock_since_the_boot(
     """Tables of the same names stand for metafence's and RisingWave's."""
     database.sql(
         "CREATE SCHEMA metafence; CREATE TABLE metafence.term (service text, term bigint, owner_id text,"
-        " owner_tag text); CREATE TABLE worker (n int); CREATE TABLE hummock_sequence (n int);"
-        "CREATE FUNCTION metafence.guarded_tables() RETURNS TABLE (relation regclass) LANGUAGE sql AS"
-        " $$ VALUES ('worker'::regclass), ('hummock_sequence'::regclass) $$"
+        " owner_tag text); CREATE TABLE worker (n int); CREATE TABLE hummock_sequence (n int)"
     )
     evidence.install(database)
+    evidence.watch_writes(database, ("worker", "hummock_sequence"))
     before = boot_ns()
     with database.connect() as session:
         session.execute("SET application_name = 'the tag'")

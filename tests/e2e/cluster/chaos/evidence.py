@@ -4,11 +4,19 @@ what is judged. Each line has the instant by CLOCK_BOOTTIME, which no step of Po
 transaction, and the snapshot of the statement. The lines are numbered in the order of the triggers: a
 writer's comes after the guard's, a takeover's when it has its lock."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
-from kubelab.postgres import Access
+from harness.logs import WitnessFile
 
-from .history import Entry
+from .history import Entry, Incarnation
+
+
+class Database(Protocol):
+    """Where the metas' tables are, as a superuser."""
+
+    def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]: ...
+
 
 # Never an error of its own inside a campaign or a write: what it could not note is counted, and then the
 # judge can't tell. A disk that is full fails the statement, as it does elsewhere.
@@ -82,11 +90,12 @@ READ = """SELECT seq, kind, boot_us * 1000, coalesce(tag, ''), coalesce(id, ''),
     FROM chaos.log ORDER BY seq"""
 
 
-def install(database: Access) -> None:
-    """Behind metafence's own triggers: its schema and RisingWave's tables are there."""
+def install(database: Database) -> None:
+    """Behind metafence's own triggers: its schema and the election's tables are there."""
     database.sql(INSTALL)
-    tables = [name for (name,) in database.sql("SELECT relation::text FROM metafence.guarded_tables()")]
-    assert "worker" in tables and any(name.startswith("hummock_") for name in tables), tables
+
+
+def watch_writes(database: Database, tables: Iterable[str]) -> None:
     for table in tables:
         database.sql(
             f"CREATE TRIGGER zz_chaos AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table}"
@@ -94,16 +103,26 @@ def install(database: Access) -> None:
         )
 
 
-def read(database: Access) -> tuple[Entry, ...]:
-    return tuple(_entries(database.sql(READ)))
+def guarded_tables(database: Database) -> list[str]:
+    return [name for (name,) in database.sql("SELECT relation::text FROM metafence.guarded_tables()")]
 
 
-def _entries(rows: Iterable[tuple[object, ...]]) -> Iterable[Entry]:
-    for row in rows:
-        yield Entry(*row)  # type: ignore[arg-type]
+def read(database: Database) -> tuple[Entry, ...]:
+    return tuple(Entry(*row) for row in database.sql(READ))
 
 
-def lost(database: Access) -> int:
+def lost(database: Database) -> int:
     """Lines that could not be written; after a crash of Postgres up to 32 more."""
     [(count,)] = database.sql("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM chaos.lost")
     return int(count)
+
+
+def incarnations(witness: WitnessFile, pod: str) -> Iterator[Incarnation]:
+    """Of one pod, with what each of them says that it did."""
+    acts: dict[str, list[int]] = {}
+    for tick in witness.events("tick"):
+        acts.setdefault(tick.fields["inc"], []).append(tick.boot_ns)
+    for start in witness.events("start"):
+        inc = start.fields["inc"]
+        ticks = tuple(sorted(acts.get(inc, [])))
+        yield Incarnation(inc, start.fields["id"], start.fields["tag"], pod, ticks)

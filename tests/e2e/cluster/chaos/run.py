@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError
 
 from . import evidence
 from .faults import Faults
-from .history import Cause, Entry, History, Incarnation, Verdict, judge
+from .history import Cause, Entry, History, Verdict, judge
 from .plan import Fault, Round
 from .schedule import End, Schedule
 
@@ -57,6 +57,9 @@ class ChaosMetas(Registry):
     def install_sql(self) -> None:
         super().install_sql()
         evidence.install(self.database)
+        tables = evidence.guarded_tables(self.database)
+        assert "worker" in tables and len(tables) > 3, tables
+        evidence.watch_writes(self.database, tables)
 
 
 class DidNotReturn(AssertionError):
@@ -215,21 +218,13 @@ class Chaos:
     def _history(self) -> History:
         return History(
             ttl_ns=int(self.metas.ttl * 1e9),
-            incarnations=tuple(self._incarnations()),
+            incarnations=tuple(
+                one for meta in self.metas.everyone for one in evidence.incarnations(meta.witness, repr(meta))
+            ),
             logs=(*self._logs, evidence.read(self.database)),
             causes=tuple(self._causes),
             lost=evidence.lost(self.database),
         )
-
-    def _incarnations(self) -> Iterator[Incarnation]:
-        for meta in self.metas.everyone:
-            acts: dict[str, list[int]] = {}
-            for tick in meta.witness.events("tick"):
-                acts.setdefault(tick.fields["inc"], []).append(tick.boot_ns)
-            for start in meta.witness.events("start"):
-                inc, tag = start.fields["inc"], start.fields["tag"]
-                ticks = tuple(sorted(acts.get(inc, [])))
-                yield Incarnation(inc, meta.id, tag, repr(meta), ticks)
 
     def _keep(self, history: History) -> None:
         folder = folder_of(self.report.seed)
