@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of ./dev chaos on real metas that nobody fences: a zombie and a twin are found with what they did,
-and the guard alone is seen to keep their writes out."""
+"""The judge of ./dev chaos on real metas that nobody fences: a zombie and a twin are found with what they
+did, and the guard alone is seen to keep their writes out."""
 
 import sys
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import psycopg
 from harness.paths import REPO
 from harness.waiting import TimedOut, boot_ns, hold, hold_until
-from kubelab import Cluster, Database
+from kubelab import Cluster, Database, cgroups
 from kubelab.fixtures import make_namespace, save_evidence
 from kubernetes.client.exceptions import ApiException
+from matrix.wave import SHARES
 from metas import Registry
 from metas.registry import COMMITTED
 from urllib3.exceptions import HTTPError
@@ -39,7 +40,7 @@ AWAY = (
     HTTPError,
     OSError,
     AssertionError,
-    KeyError,
+    LookupError,
     StopIteration,
     ValueError,
     psycopg.Error,
@@ -99,6 +100,8 @@ class Chaos:
     # --- the scene ---------------------------------------------------------------------------
 
     def start(self) -> None:
+        for node in self.cluster.nodes:
+            cgroups.weigh(node.group, SHARES)  # what the machine does beside it is no part of the plan
         self.faults.prepare()
         make_namespace(self.cluster, NAME, "restricted")
         self.database.create(witness=False)
@@ -118,9 +121,11 @@ class Chaos:
         try:
             while boot_ns() < end:
                 self._round(next(rounds))
-        finally:
-            self.report.verdict = judge(history := self._history())
-            self._keep(history)
+        except Exception:
+            with suppress(*AWAY):
+                self._judge()
+            raise
+        self._judge()
         return self.report
 
     def _round(self, one: Round) -> None:
@@ -214,6 +219,11 @@ class Chaos:
     def _keep_log(self) -> None:
         """Of a primary that is about to be lost."""
         self._logs.append(evidence.read(self.database))
+
+    def _judge(self) -> None:
+        history = self._history()
+        self.report.verdict = judge(history)
+        self._keep(history)
 
     def _history(self) -> History:
         return History(
