@@ -95,6 +95,11 @@ class Faults:
         assert pids, f"{meta} has no {program} now"
         return pids
 
+    def _kubelet(self, fault: Fault) -> list[int]:
+        pids = self._node(fault).pids("kubelet")
+        assert pids, f"{self.said} has no kubelet now"
+        return pids
+
     def _kill(self, pids: list[int]) -> End:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -148,10 +153,10 @@ class Faults:
         return _stop([pid])
 
     def kubelet_killed(self, fault: Fault) -> End:
-        return self._kill(self._node(fault).pids("kubelet"))
+        return self._kill(self._kubelet(fault))
 
     def kubelet_stopped(self, fault: Fault) -> End:
-        return _stop(self._node(fault).pids("kubelet"))
+        return _stop(self._kubelet(fault))
 
     def api_killed(self, fault: Fault) -> End:
         self.cluster.plane.apiserver.kill()

@@ -2,9 +2,11 @@
 """Rotation of the cluster's credentials, by the steps that Kubernetes' documentation gives for it. What pods
 hold is renewed by their kubelets; that the agents read it again is what is tried."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.process import signal_pid
 from harness.waiting import wait_for
 from kubelab import Cluster
 from kubernetes.client import V1Pod
@@ -34,11 +36,19 @@ def _restart_server(cluster: Cluster) -> None:
         program.start()
 
 
+def _restart_clients(cluster: Cluster) -> None:
+    """Kubelets and proxies: their service manager starts them again."""
+    for node in cluster.nodes:
+        pids = node.pids("kubelet", "kube-proxy")
+        assert len(pids) == 2, f"{node.name} has the pids {pids} for kubelet and proxy"
+        for pid in pids:
+            signal_pid(pid, signal.SIGKILL)
+
+
 def _wait_in_pods(cluster: Cluster, pods: list[V1Pod], name: str, is_new: Callable[[str, str], bool]) -> None:
     """New kubelets renew what they give to pods; is_new(before, now) of each pod's file."""
     before = _files(cluster, pods, name)
-    for node in cluster.nodes:
-        node.restart_clients()
+    _restart_clients(cluster)
 
     def renewed() -> bool:
         now = _files(cluster, pods, name)
@@ -67,5 +77,4 @@ def rotate_authority(cluster: Cluster, pods: list[V1Pod]) -> None:
     plane.apiserver.kill()
     plane.pki.renew_server()
     _restart_server(cluster)
-    for node in cluster.nodes:
-        node.restart_clients()
+    _restart_clients(cluster)

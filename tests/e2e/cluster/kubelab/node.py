@@ -147,15 +147,23 @@ class Node:
     def restart_clients(self) -> None:
         """Of the API server: kubelet and proxy. While they don't reach it they ask less and less often, and
         may see new pods and services a minute and a half after it is back; new ones ask at once."""
-        for pid in self.pids("kubelet", "kube-proxy"):
-            signal_pid(pid, signal.SIGKILL)
-
-    def pids(self, *names: str) -> list[int]:
-        """Of the node's own programs with one of these names, as the machine counts."""
-        found = []
         for pid in cgroups.members(self.group):
             try:
-                if Path(f"/proc/{pid}/comm").read_text().strip() in names:
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if name in ("kubelet", "kube-proxy"):
+                signal_pid(pid, signal.SIGKILL)
+
+    def pids(self, *names: str) -> list[int]:
+        """Of the node's own programs with one of these names, as the machine counts. They are in the node's
+        process namespace; the node's control groups only have its pods."""
+        space = Path(f"/proc/{self.init_pid}/ns/pid").stat().st_ino
+        found = []
+        for pid in cgroups.members(self.layout.name("cp")):
+            try:
+                is_here = Path(f"/proc/{pid}/ns/pid").stat().st_ino == space
+                if is_here and Path(f"/proc/{pid}/comm").read_text().strip() in names:
                     found.append(pid)
             except (FileNotFoundError, ProcessLookupError):
                 continue
