@@ -66,6 +66,22 @@ def members(name: str) -> list[int]:
     return found
 
 
+def weigh(name: str, shares: int) -> None:
+    """Of the processor, for the group as a whole against single processes, which have 1024 each."""
+    for hierarchy in hierarchies():
+        file = hierarchy / name / "cpu.shares"
+        if file.exists():
+            file.write_text(str(shares))
+
+
+def limit_cpu(name: str, percent: int | None) -> None:
+    """What the group and all below it get of one processor, in each tenth of a second; None: no limit."""
+    group = next(path for path in hierarchies() if (path / name / "cpu.cfs_quota_us").exists()) / name
+    period_us = 100_000
+    (group / "cpu.cfs_period_us").write_text(str(period_us))
+    (group / "cpu.cfs_quota_us").write_text(str(-1 if percent is None else period_us * percent // 100))
+
+
 def existing(prefix: str) -> set[str]:
     """Names of groups of a cluster, in whatever hierarchy."""
     return {path.name for hierarchy in hierarchies() for path in hierarchy.glob(f"{prefix}-*")}

@@ -42,7 +42,7 @@ class Cluster:
         self._bin = programs_dir()
         self._pki = Pki(self.layout)
         self.plane = ControlPlane(self.layout, self.settings, self._bin, self._pki)
-        self.postgres = Postgres(self.layout)
+        self.postgres = Postgres(self.layout, self.settings.postgres_mb)
         self.audit = AuditLog(self.layout.audit_log)
         self._commands = Commands(self.layout, self._bin)
         indexes = range(1, self.settings.nodes + 1)

@@ -41,7 +41,9 @@ def make(layout: Layout, nodes: int) -> None:
         # A node's own processes reach services too: the output hook of the node rewrites the address.
         routes.append(f"route add {SERVICES} via {CONTROL_PLANE}")
         run_ip("-n", layout.name(node_name(index)), commands=routes)
-    run_ip("-n", layout.name("cp"), commands=[f"route add {pod_range(i)} via {node_ip(i)}" for i in indexes])
+    if nodes:
+        routes = [f"route add {pod_range(i)} via {node_ip(i)}" for i in indexes]
+        run_ip("-n", layout.name("cp"), commands=routes)
     for part in parts:
         with inside(layout.namespace(part)):
             Path("/proc/sys/net/ipv4/ip_forward").write_text("1")

@@ -155,6 +155,27 @@ class Node:
             if name in ("kubelet", "kube-proxy"):
                 signal_pid(pid, signal.SIGKILL)
 
+    def pids(self, *names: str) -> list[int]:
+        """Of the node's own programs with one of these names, as the machine counts. They are in the node's
+        process namespace; the node's control groups only have its pods."""
+        space = Path(f"/proc/{self.init_pid}/ns/pid").stat().st_ino
+        found = []
+        for pid in cgroups.members(self.layout.name("cp")):
+            try:
+                is_here = Path(f"/proc/{pid}/ns/pid").stat().st_ino == space
+                if is_here and Path(f"/proc/{pid}/comm").read_text().strip() in names:
+                    found.append(pid)
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return found
+
+    def starve(self, percent: int) -> None:
+        """All its pods together get so much of one processor."""
+        cgroups.limit_cpu(self.group, percent)
+
+    def feed(self) -> None:
+        cgroups.limit_cpu(self.group, None)
+
     def crash(self) -> None:
         """Loss of power: all its processes at once, and what a reboot forgets. start() is the reboot."""
         self.program.kill()

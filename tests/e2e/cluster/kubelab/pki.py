@@ -49,6 +49,7 @@ class Pki:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.dir = layout.pki
+        self._signer = "ca"  # who signs the API server's certificate
 
     def key(self, name: str) -> Path:
         return self.dir / f"{name}.key"
@@ -82,7 +83,7 @@ class Pki:
         return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def _start_leaf(self, name: str, subject: str, names: list[str]) -> "subprocess.Popen[str]":
-        signer = ["-CA", str(self.authority), "-CAkey", str(self.key("ca"))]
+        signer = ["-CA", str(self.cert(self._signer)), "-CAkey", str(self.key(self._signer))]
         alternatives = f"subjectAltName={','.join(names)}"
         return self._start_request(name, subject, "leaf", *signer, "-addext", alternatives)
 
@@ -92,6 +93,32 @@ class Pki:
         subprocess.run(["openssl", "genpkey", *curve, "-out", key], check=True, capture_output=True)
         argv = ["openssl", "pkey", "-in", key, "-pubout", "-out", public]
         subprocess.run(argv, check=True, capture_output=True)
+
+    # --- rotation: each step takes effect when who reads the file reads it again ------------------
+
+    def add_authority(self) -> None:
+        """Another one beside those that are trusted: what it signs is good for whoever has read `authority`
+        since. Clients keep their certificates of the first."""
+        number = len(list(self.dir.glob("ca*.key"))) + 1
+        self._signer = f"ca-{number}"
+        _finish([self._start_request(self._signer, f"/CN=kubelab {number}", "authority")])
+        _replace(self.authority, self.authority.read_text() + self.cert(self._signer).read_text())
+
+    def renew_server(self) -> None:
+        """A certificate for the API server by the newest authority."""
+        _finish([self._start_leaf("apiserver", "/CN=kube-apiserver", API_NAMES)])
+
+    def add_service_account_key(self) -> None:
+        """Signs tokens from now on; those of the former are still good."""
+        public = self.dir / "service-account.pub"
+        former = public.read_text()
+        self._make_service_account_key()
+        _replace(public, public.read_text() + former)
+
+    def drop_former_service_account_keys(self) -> None:
+        public = self.dir / "service-account.pub"
+        end = "-----END PUBLIC KEY-----\n"
+        _replace(public, public.read_text().partition(end)[0] + end)
 
     def _write_kubeconfig(self, name: str) -> None:
         server = f"https://{CONTROL_PLANE}:{API_PORT}"
@@ -116,6 +143,13 @@ class Pki:
         path = self.layout.kubeconfig(name)
         path.touch(mode=0o600)
         path.write_text(json.dumps(tree, indent=1))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Never half a file for who reads it at this moment."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.rename(path)
 
 
 def _finish(started: "list[subprocess.Popen[str]]") -> None:

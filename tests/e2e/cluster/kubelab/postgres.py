@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, str] = {
     "password_encryption": "scram-sha-256",
     "log_line_prefix": "%m [%p] %d %a ",
 }
-ACCESS = f"local all all trust\nhost all all {EVERYTHING} scram-sha-256\n"
+ACCESS = f"local all all trust\nlocal replication all trust\nhost all all {EVERYTHING} scram-sha-256\n"
 
 
 def make_data(layout: Layout, folder: Path, settings: Mapping[str, str], access: str) -> None:
@@ -47,8 +47,8 @@ def make_data(layout: Layout, folder: Path, settings: Mapping[str, str], access:
 
 
 class Postgres:
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, disk_mb: int = 0) -> None:
+        self.layout, self.disk_mb = layout, disk_mb
         self.dir = layout.dir / "pg"
         self.data = self.dir / "data"
         argv: list[str | Path] = [postgres_bin("postgres"), "-D", self.data]
@@ -56,6 +56,9 @@ class Postgres:
 
     def create(self) -> None:
         self.dir.mkdir(mode=0o750)
+        if self.disk_mb:
+            argv = ["mount", "-t", "tmpfs", "-o", f"size={self.disk_mb}m", "tmpfs", self.dir]
+            subprocess.run(argv, check=True)
         shutil.chown(self.dir, "root", "postgres")
         self.dir.chmod(0o770)
         make_data(self.layout, self.data, {**SETTINGS, "unix_socket_directories": str(self.dir)}, ACCESS)

@@ -13,6 +13,7 @@ class Settings:
     nodes: int = 3
     grace_s: int = 12  # a node silent for so long is NotReady
     toleration_s: int = 5  # pods leave a NotReady node after this
+    postgres_mb: int = 0  # of a file system of its own for Postgres, in memory; 0: on the run folder's
     restart_backoff: str = "1s"  # longest wait of the kubelet before a restart; "" = its own, up to 300 s
 
     def __post_init__(self) -> None:

@@ -147,11 +147,8 @@ class Wave:
         if int(postgres.sql("SHOW max_connections")[0][0]) < wanted:
             postgres.sql(f"ALTER SYSTEM SET max_connections = {wanted}")
             postgres.restart("fast")
-        for hierarchy in cgroups.hierarchies():
-            for node in self.cluster.nodes:
-                shares = hierarchy / node.group / "cpu.shares"
-                if shares.exists():
-                    shares.write_text(str(SHARES))
+        for node in self.cluster.nodes:
+            cgroups.weigh(node.group, SHARES)
 
     def _deploy(self) -> None:
         if self.wide != "node":

@@ -137,6 +137,11 @@ class Deployment:
         """As last listed: also while the API server is away."""
         return self._listed
 
+    @property
+    def everyone(self) -> list[Meta]:
+        """Also those that are gone."""
+        return list(self._metas.values())
+
     def meta(self, name: str) -> Meta:
         return next(m for m in self.metas if m.name == name)
 
@@ -213,7 +218,7 @@ class Deployment:
     # --- judging -----------------------------------------------------------------------------
 
     def witness_files(self) -> list[Path]:
-        return [m.witness.path for m in self._metas.values() if m.witness.path.exists()]
+        return [m.witness.path for m in self.everyone if m.witness.path.exists()]
 
     def verdict(self) -> dict[str, Any]:
         """Did two act as leader? See `metasim witness check`."""

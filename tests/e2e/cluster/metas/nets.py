@@ -54,16 +54,24 @@ def pod_without_port(cluster: Cluster, node: Node, pod_ip: str, port: int) -> Ru
     )
 
 
-def node_without_api(cluster: Cluster, node: Node) -> Rules:
-    """A node, and the pods on it, lose the API server and nothing else. Open connections are hit, too."""
+def node_without(cluster: Cluster, node: Node, port: int, how: str = "drop") -> Rules:
+    """A node, and the pods on it, lose that port of the control plane's machine and nothing else: both ways,
+    only their requests, or only the replies. Open connections are hit, too."""
     sources = f"{{ {node.ip}, {pod_range(node.index)} }}"
-    return Rules(
-        cluster,
+    requests = (
         "chain i { type filter hook input priority -10; policy accept;\n"
-        f"ip saddr {sources} ip daddr {CONTROL_PLANE} tcp dport {API_PORT} drop\n}}\n"
-        "chain o { type filter hook output priority -10; policy accept;\n"
-        f"ip daddr {sources} tcp sport {API_PORT} drop\n}}",
+        f"ip saddr {sources} ip daddr {CONTROL_PLANE} tcp dport {port} drop\n}}"
     )
+    replies = (
+        "chain o { type filter hook output priority -10; policy accept;\n"
+        f"ip daddr {sources} tcp sport {port} drop\n}}"
+    )
+    lost = {"requests": [requests], "replies": [replies], "drop": [requests, replies]}[how]
+    return Rules(cluster, "\n".join(lost))
+
+
+def node_without_api(cluster: Cluster, node: Node) -> Rules:
+    return node_without(cluster, node, API_PORT)
 
 
 def pods_to_other_api(cluster: Cluster, pods: list[str], port: int) -> Rules:
