@@ -188,7 +188,7 @@ def test_chart_and_agent_draw_the_same_line(lease, tmp_path):
 
 def test_what_values_say_of_ordered_recovery_is_what_an_injected_agent_takes(tmp_path):
     said = {"mode": "enforce", "policy": "hold", "maxHold": "2m"}
-    said |= {"resetBeforeStart": "12s", "initTimeout": "30s"}
+    said |= {"resetBeforeStart": "12s", "initTimeout": "30s", "killNodes": True, "killAfter": "45s"}
     known = {key for key in generate.options() if key.startswith("recovery.")}
     assert known == {f"recovery.{name}" for name in said}, "an option that this test does not set"
     file = tmp_path / "agent.yaml"
