@@ -211,7 +211,6 @@ static void write_metrics(struct prom *prom, void *arg)
     const struct reclaim *reclaim = arg;
     const struct recovery_state *state =
         reclaim->facts.is_leader ? &reclaim->known.state : &none;
-
     // Also between two refusals, while meta's next attempt is on its way to the gate.
     bool is_held = state->id != 0 && reclaim->facts.gate.refused_at.ns != 0 &&
                    !reclaim->facts.gate.is_open;
