@@ -256,6 +256,9 @@ static void write_metrics(struct prom *prom, void *arg)
     const struct reclaim *reclaim = arg;
     const struct recovery_state *state =
         reclaim->facts.is_leader ? &reclaim->known.state : &none;
+    // Also between two refusals, while meta's next attempt is on its way to the gate.
+    bool is_held = state->id != 0 && reclaim->facts.gate.refused_at.ns != 0 &&
+                   !reclaim->facts.gate.is_open;
 
     write_counts(prom, reclaim);
     prom_one_int(
@@ -266,8 +269,7 @@ static void write_metrics(struct prom *prom, void *arg)
     prom_one_int(prom, "metafence_recovery_open", "1 while a global recovery is open.",
                  state->id != 0);
     prom_one_int(prom, "metafence_recovery_held",
-                 "1 while its purge is refused for want of resets.",
-                 state->is_refused || state->is_waiting);
+                 "1 while its purge is refused for want of resets.", is_held);
     prom_one_int(prom, "metafence_recovery_missing",
                  "Compute nodes that have not acknowledged their reset in it.", state->missing);
     prom_one_int(prom, "metafence_recovery_dropped",

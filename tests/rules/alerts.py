@@ -164,10 +164,9 @@ CASES = [
     flag("MetafenceRecoveryNotEnforced", "metafence_recovery_not_enforced", not_yet="9m"),
     Case(
         "MetafencePurgeHeld",
-        {PURGES_HELD: "1x300"},
+        {PURGES_HELD: "1 1 0 1 1 1 0x1 1x293"},  # between two refusals it may seem to be over
         {PURGES_HELD: "0 1 0 1x1 0x296"},  # what nearly every recovery does, for a moment
         at="2m",
-        not_yet="15s",
     ),
     Case("MetafencePurgeUnproven", {UNPROVEN: "0x40 1x260"}, {UNPROVEN: "1x300"}),
     Case(
