@@ -126,7 +126,7 @@ def plot(outcomes: list[Outcome]) -> str:
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="./dev bench cut", description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=4, help="each cell once a round (default 4)")
+    parser.add_argument("--rounds", type=int, default=3, help="each cell once a round (default 3)")
     args = parser.parse_args(words)
     clean_after_crashes()
     data = report.header()

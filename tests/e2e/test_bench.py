@@ -99,6 +99,16 @@ def test_a_missed_target_is_called_so(number: int, path: tuple[Any, ...], value:
     assert missed == [targets.TARGETS[number].what]
 
 
+def test_times_of_a_busy_machine_are_no_verdict() -> None:
+    found = deepcopy(results())
+    found["peer"]["load_before"] = 1.1
+    found["peer"]["fences"][0]["p50_ms"] = 5.01
+    found["peer"]["at_rest"][0]["processes"]["agent"]["rss"] = 6145
+    said = met(found)
+    assert said[targets.TARGETS[0].what] == "the machine was busy"
+    assert said[targets.TARGETS[3].what] == "**no**"
+
+
 def test_the_document_is_written_between_its_markers() -> None:
     document = targets.DOCUMENT.read_text()
     text = targets.markdown(results())

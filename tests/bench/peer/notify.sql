@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- What a user of LISTEN installs beside the election: who leads now, when that is another.
 CREATE FUNCTION peer_leader_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
