@@ -272,6 +272,25 @@ static void take_words(const char *at, struct run *ret)
 
 // Lines of "SEED TTL_SECONDS [k8s] [hosts] [10m]", # begins a comment: schedules that once
 // broke something, in a world with Kubernetes, with the troubles of machines, of ten minutes.
+// A schedule is its seed, or no failure could be looked at: the same twice, to the last count.
+static int check_repeats(const struct run *run)
+{
+    struct stats *both = calloc(2, sizeof(*both));
+    char why[256];
+    int failed = 0;
+
+    if (!both)
+        abort();
+    for (int i = 0; i < 2; i++) {
+        struct run again = *run;
+        (void)run_one(&again, &both[i], why);
+    }
+    if (memcmp(&both[0], &both[1], sizeof(*both)) != 0)
+        failed = printf("seed %" PRIu64 " is not the same schedule twice\n", run->seed) > 0;
+    free(both);
+    return failed;
+}
+
 static int replay(const char *path, struct stats *stats, int *ret_count)
 {
     FILE *file = fopen(path, "re");
@@ -292,6 +311,7 @@ static int replay(const char *path, struct stats *stats, int *ret_count)
         run.ttl_ns = (int64_t)ttl_s * S;
         take_words(at, &run);
         (*ret_count)++;
+        failed += check_repeats(&run);
         if (!run_one(&run, stats, why))
             continue;
         failed++;
