@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // simulate: runs schedules and says what it saw. `--seed N --verbose` shows one as a timeline.
-#include "tests/sim/cluster.h"
-
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,29 +9,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/sim/cluster.h"
+#include "tests/sim/options.h"
+#include "tests/sim/stats.h"
+
 #define TRACE_BYTES    ((size_t)TRACE_MAX * 200)
 #define PLANT_TRIES    60000
 #define COVERAGE_COUNT 2000 // schedules after which every rule must have fired
 #define SHRINK_TRIES   400
 #define PLANT_SHRINKS  40 // enough to show that it works
-#define JOBS_MAX       64
 #define REPORTS_MAX    3
 #define MINUTE         (60 * S)
-
-struct options {
-    uint64_t seed;
-    uint64_t count;
-    int64_t ttl_ns; // 0: three in four at 5 s, the others at 30 s
-    bool verbose;
-    bool plants;
-    enum plant plant;
-    const char *seeds;
-    uint64_t calm_hours;
-    bool plain, with_cluster, with_hosts; // whatever the seed
-    uint64_t minutes; // 0: every fifth lasts for ten, the others for two or three
-    uint64_t jobs;    // processes
-    struct muted muted;
-};
 
 static struct world *world_new(struct stats *stats)
 {
@@ -159,121 +144,6 @@ static void report(const struct run *failed, const char *why)
     free(run.trace);
 }
 
-static void print_cluster(const struct stats *stats)
-{
-    (void)printf("troubles:");
-    for (int i = 0; i < TROUBLE_COUNT; i++)
-        (void)printf(" %s=%" PRIu64, trouble_name((enum trouble_kind)i), stats->troubles[i]);
-    (void)printf("\nhappened:");
-    for (int i = 0; i < HAPPENING_COUNT; i++)
-        (void)printf(" %s=%" PRIu64, happening_name((enum happening)i), stats->happenings[i]);
-    (void)printf("\n%" PRIu64 " schedules with Kubernetes, %" PRIu64
-                 " requests to it, at most %u of one agent in a minute\n",
-                 stats->clusters, stats->requests, stats->most_requests);
-}
-
-static void add_all(uint64_t *to, const uint64_t *from, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        to[i] += from[i];
-}
-
-#define ADD_ALL(to, from, field)                                                               \
-    add_all((to)->field, (from)->field, sizeof((to)->field) / sizeof((to)->field[0]))
-
-static void stats_add(struct stats *to, const struct stats *from)
-{
-    ADD_ALL(to, from, rules);
-    ADD_ALL(to, from, holds);
-    ADD_ALL(to, from, reasons);
-    ADD_ALL(to, from, faults);
-    ADD_ALL(to, from, troubles);
-    ADD_ALL(to, from, happenings);
-    to->events += from->events;
-    to->runs += from->runs;
-    to->takeovers += from->takeovers;
-    to->zombies += from->zombies;
-    to->hasty += from->hasty;
-    to->late_wins += from->late_wins;
-    to->virtual_ns += from->virtual_ns;
-    to->clusters += from->clusters;
-    to->requests += from->requests;
-    to->hosts += from->hosts;
-    to->rounds += from->rounds;
-    to->lost_terms += from->lost_terms;
-    to->lost_renewals += from->lost_renewals;
-    to->lag_zombies += from->lag_zombies;
-    if (from->worst_margin_ns < to->worst_margin_ns)
-        to->worst_margin_ns = from->worst_margin_ns;
-    if (from->most_requests > to->most_requests)
-        to->most_requests = from->most_requests;
-}
-
-static void print_counts(const struct stats *stats)
-{
-    (void)printf("rules:");
-    for (int i = 0; i < RULE_COUNT; i++)
-        (void)printf(" %s=%" PRIu64, rule_name((enum rule)i), stats->rules[i]);
-    (void)printf("\nholds:");
-    for (int i = 1; i <= SHIM_HOLD_LAST; i++)
-        (void)printf(" %s=%" PRIu64, shim_hold_name((enum shim_hold)i), stats->holds[i]);
-    (void)printf("\nfences:");
-    for (int i = 1; i <= FENCE_REASON_LAST; i++)
-        (void)printf(" %s=%" PRIu64, fence_reason_name((enum fence_reason)i),
-                     stats->reasons[i]);
-    (void)printf("\nfaults:");
-    for (int i = 0; i < FAULT_COUNT; i++)
-        (void)printf(" %s=%" PRIu64, fault_name((enum fault_kind)i), stats->faults[i]);
-    (void)printf("\n%" PRIu64 " schedules, %.1f virtual hours, %" PRIu64 " events, %" PRIu64
-                 " terms, %" PRIu64 " zombies, %" PRIu64 " late wins, %" PRIu64
-                 " winners fenced before the first read\n",
-                 stats->runs, (double)stats->virtual_ns / 3.6e12, stats->events,
-                 stats->takeovers, stats->zombies, stats->late_wins, stats->hasty);
-    (void)printf("%" PRIu64 " further rounds; %" PRIu64
-                 " schedules with troubles of machines: %" PRIu64 " terms and %" PRIu64
-                 " renewals lost by a failover, %" PRIu64
-                 " steps of a leader past its lease after its guest was paused\n",
-                 stats->rounds, stats->hosts, stats->lost_terms, stats->lost_renewals,
-                 stats->lag_zombies);
-    if (stats->clusters > 0)
-        print_cluster(stats);
-    if (stats->worst_margin_ns != INT64_MAX)
-        (void)printf("worst margin of a death by the clock %.1f ms\n",
-                     (double)stats->worst_margin_ns / 1e6);
-}
-
-// Every rule, hold and reason must have come up, else the schedules prove less than they seem
-// to.
-static int uncovered(const struct stats *stats)
-{
-    int missing = 0;
-
-    for (int i = 0; i < RULE_COUNT; i++)
-        if (stats->rules[i] == 0)
-            missing += printf("rule %s never fired\n", rule_name((enum rule)i)) > 0;
-    for (int i = 1; i <= SHIM_HOLD_LAST; i++)
-        if (stats->holds[i] == 0 && i != SHIM_HOLD_AGENT_REQUIRED)
-            missing += printf("hold %s never applied\n", shim_hold_name((enum shim_hold)i)) > 0;
-    for (int i = 1; i <= FENCE_REASON_LAST; i++)
-        if (stats->reasons[i] == 0)
-            missing += printf("nobody was fenced for %s\n",
-                              fence_reason_name((enum fence_reason)i)) > 0;
-    for (int i = 0; i < FAULT_COUNT; i++)
-        if (stats->faults[i] == 0)
-            missing += printf("fault %s never began\n", fault_name((enum fault_kind)i)) > 0;
-    if (stats->lost_terms == 0 || stats->lost_renewals == 0)
-        missing += printf("no failover lost anything\n") > 0;
-    for (int i = 0; i < TROUBLE_COUNT; i++)
-        if (stats->troubles[i] == 0)
-            missing +=
-                printf("trouble %s never began\n", trouble_name((enum trouble_kind)i)) > 0;
-    for (int i = 0; i < HAPPENING_COUNT; i++)
-        if (stats->happenings[i] == 0)
-            missing += printf("%s never happened\n", happening_name((enum happening)i)) > 0;
-    return missing;
-}
-
-// What one process of several found.
 struct part {
     struct stats stats;
     uint64_t failed;
@@ -313,7 +183,7 @@ static void report_part(const struct options *options, const struct part *part)
 // Each job in a process of its own. Returns how many failed; one that dies counts.
 static int run_parts(const struct options *options, struct part *parts)
 {
-    pid_t pids[JOBS_MAX] = {0};
+    pid_t pids[OPTIONS_JOBS_MAX] = {0};
     int failed = 0;
 
     (void)fflush(stdout);
@@ -378,26 +248,6 @@ static int show_one(const struct options *options, struct stats *stats)
     return failed;
 }
 
-// Digits behind blanks, up to the first other character. False: none, or too many.
-static bool take_number(const char **at, uint64_t *ret)
-{
-    uint64_t value = 0;
-    const char *c = *at;
-
-    while (*c == ' ' || *c == '\t')
-        c++;
-    *at = c;
-    for (; *c >= '0' && *c <= '9'; c++)
-        if (__builtin_mul_overflow(value, UINT64_C(10), &value) ||
-            __builtin_add_overflow(value, (uint64_t)(*c - '0'), &value))
-            return false;
-    if (c == *at)
-        return false;
-    *at = c;
-    *ret = value;
-    return true;
-}
-
 // The words behind a seed, up to the first that is none: the rest says what it once broke.
 static void take_words(const char *at, struct run *ret)
 {
@@ -422,6 +272,25 @@ static void take_words(const char *at, struct run *ret)
 
 // Lines of "SEED TTL_SECONDS [k8s] [hosts] [10m]", # begins a comment: schedules that once
 // broke something, in a world with Kubernetes, with the troubles of machines, of ten minutes.
+// A schedule is its seed, or no failure could be looked at: the same twice, to the last count.
+static int check_repeats(const struct run *run)
+{
+    struct stats *both = calloc(2, sizeof(*both));
+    char why[256];
+    int failed = 0;
+
+    if (!both)
+        abort();
+    for (int i = 0; i < 2; i++) {
+        struct run again = *run;
+        (void)run_one(&again, &both[i], why);
+    }
+    if (memcmp(&both[0], &both[1], sizeof(*both)) != 0)
+        failed = printf("seed %" PRIu64 " is not the same schedule twice\n", run->seed) > 0;
+    free(both);
+    return failed;
+}
+
 static int replay(const char *path, struct stats *stats, int *ret_count)
 {
     FILE *file = fopen(path, "re");
@@ -437,11 +306,12 @@ static int replay(const char *path, struct stats *stats, int *ret_count)
         const char *at = line;
         struct run run = {0};
         uint64_t ttl_s = 0;
-        if (!take_number(&at, &run.seed) || !take_number(&at, &ttl_s))
+        if (!options_take_number(&at, &run.seed) || !options_take_number(&at, &ttl_s))
             continue;
         run.ttl_ns = (int64_t)ttl_s * S;
         take_words(at, &run);
         (*ret_count)++;
+        failed += check_repeats(&run);
         if (!run_one(&run, stats, why))
             continue;
         failed++;
@@ -475,7 +345,7 @@ static int run_calm(const struct options *options)
                      stats.takeovers, stats.runs);
         failed++;
     }
-    print_counts(&stats);
+    stats_print(&stats);
     (void)printf("%" PRIu64 " passed, %d failed\n", stats.runs - (uint64_t)failed, failed);
     return failed;
 }
@@ -521,88 +391,6 @@ static int run_plants(const struct options *options)
     return missed;
 }
 
-static bool parse_plant(const char *text, enum plant *ret)
-{
-    for (int i = 0; i < PLANT_COUNT; i++) {
-        if (strcmp(text, plant_name((enum plant)i)) != 0)
-            continue;
-        *ret = (enum plant)i;
-        return true;
-    }
-    (void)fprintf(stderr, "--plant %s: there is none of that name; one of:", text);
-    for (int i = 1; i < PLANT_COUNT; i++)
-        (void)fprintf(stderr, " %s", plant_name((enum plant)i));
-    (void)fprintf(stderr, "\n");
-    return false;
-}
-
-static bool parse_number(const char *name, const char *text, uint64_t *ret)
-{
-    const char *at = text;
-
-    if (take_number(&at, ret) && *at == '\0')
-        return true;
-    (void)fprintf(stderr, "%s %s: must be a whole number\n", name, text);
-    return false;
-}
-
-static const struct option long_options[] = {
-    {"seed", required_argument, NULL, 's'},
-    {"count", required_argument, NULL, 'c'},
-    {"ttl", required_argument, NULL, 't'},
-    {"verbose", no_argument, NULL, 'v'},
-    {"plant", required_argument, NULL, 'p'},
-    {"plants", no_argument, NULL, 'P'},
-    {"seeds", required_argument, NULL, 'f'},
-    {"calm", required_argument, NULL, 'h'},
-    {"plain", no_argument, NULL, 'n'},
-    {"k8s", no_argument, NULL, 'k'},
-    {"hosts", no_argument, NULL, 'o'},
-    {"minutes", required_argument, NULL, 'm'},
-    {"jobs", required_argument, NULL, 'j'},
-    {"keep", required_argument, NULL, 'K'},
-    {0},
-};
-
-static bool parse_options(int argc, char **argv, struct options *options)
-{
-    struct err err = {0};
-    bool good = true;
-    int key = 0;
-
-    // The only use of getopt in a program of one thread.
-    while (good && (key = getopt_long(argc, argv, "", long_options, NULL)) != -1) { // NOLINT
-        switch (key) {
-        case 's': good = parse_number("--seed", optarg, &options->seed); break;
-        case 'c': good = parse_number("--count", optarg, &options->count); break;
-        case 't': good = duration_parse(optarg, &options->ttl_ns, &err) == 0; break;
-        case 'v': options->verbose = true; break;
-        case 'p': good = parse_plant(optarg, &options->plant); break;
-        case 'P': options->plants = true; break;
-        case 'n': options->plain = true; break;
-        case 'k': options->with_cluster = true; break;
-        case 'o': options->with_hosts = true; break;
-        case 'm': good = parse_number("--minutes", optarg, &options->minutes); break;
-        case 'j': good = parse_number("--jobs", optarg, &options->jobs); break;
-        case 'K': good = muted_keep(&options->muted, optarg); break;
-        case 'f': options->seeds = optarg; break;
-        case 'h': good = parse_number("--calm", optarg, &options->calm_hours); break;
-        default: good = false; break;
-        }
-    }
-    if (options->ttl_ns != 0 && (options->ttl_ns < 5 * S || options->ttl_ns > 60 * S)) {
-        (void)fprintf(stderr, "--ttl must be from 5s to 60s\n");
-        return false;
-    }
-    if (options->jobs < 1 || options->jobs > JOBS_MAX || options->minutes > 60) {
-        (void)fprintf(stderr, "--jobs must be from 1 to %d, --minutes up to 60\n", JOBS_MAX);
-        return false;
-    }
-    if (err.msg[0])
-        (void)fprintf(stderr, "--ttl: %s\n", err.msg);
-    return good && optind == argc;
-}
-
 static int run_schedules(const struct options *options)
 {
     struct stats stats = {.worst_margin_ns = INT64_MAX};
@@ -612,32 +400,13 @@ static int run_schedules(const struct options *options)
     if (options->seeds)
         failed += replay(options->seeds, &stats, &replayed);
     failed += run_many(options, &stats);
-    print_counts(&stats);
+    stats_print(&stats);
     if (options->count >= COVERAGE_COUNT && options->plant == PLANT_NONE && !options->plain &&
         !options->with_cluster && !options->with_hosts)
-        failed += uncovered(&stats);
+        failed += stats_missing(&stats);
     (void)printf("%" PRIu64 " passed, %d failed\n",
                  options->count + (uint64_t)replayed - (uint64_t)failed, failed);
     return failed;
-}
-
-// What a test run sets for all simulations. False: it is no number.
-static bool take_environment(struct options *options)
-{
-    const struct {
-        const char *name;
-        uint64_t *number;
-    } variables[] = {{"METAFENCE_SIM_SCHEDULES", &options->count},
-                     {"METAFENCE_SIM_MINUTES", &options->minutes},
-                     {"METAFENCE_SIM_JOBS", &options->jobs}};
-    bool good = true;
-
-    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-        const char *text = getenv(variables[i].name); // NOLINT(concurrency-mt-unsafe)
-        if (text)
-            good &= parse_number(variables[i].name, text, variables[i].number);
-    }
-    return good;
 }
 
 int main(int argc, char **argv)
@@ -646,9 +415,9 @@ int main(int argc, char **argv)
     struct stats stats = {.worst_margin_ns = INT64_MAX};
 
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
-    if (!take_environment(&options))
+    if (!options_take_environment(&options))
         return 2;
-    if (!parse_options(argc, argv, &options)) {
+    if (!options_parse(argc, argv, &options)) {
         (void)fprintf(
             stderr,
             "usage: simulate [--seed N] [--count N] [--ttl 5s|30s] [--verbose] "
