@@ -126,6 +126,10 @@ class Node(Compute):
         stats = self.call("stats")
         return sum(int(stats.get(str(f), 0)) for f in job.fragments)
 
+    def terminate(self) -> None:
+        """As a kubelet begins."""
+        self._process.signal(signal.SIGTERM)
+
     def ended_by(self, timeout: float = PATIENCE) -> int:
         """The signal."""
         return -int(self._process.wait(timeout))
