@@ -262,5 +262,3 @@ def test_who_has_lost_the_leadership_kills_nobody(scene_of: Make) -> None:
     assert not scene.api.deletes(NAME) and scene.node.alive
     assert not scene.told("ComputeKilled")
     scene.pending.busy.release()
-    scene.jobs.wait_reclaimed(scene.pending.job, 2 * PATIENCE)
-    assert not scene.api.deletes(NAME)
