@@ -36,12 +36,23 @@ CREATE TABLE IF NOT EXISTS metafence.acknowledgement (
     worker_id   integer NOT NULL,
     host        text NOT NULL,
     port        integer NOT NULL,
-    how         text NOT NULL CHECK (how IN ('reset', 'none', 'gone')),
+    how         text NOT NULL,          -- reset, none, gone; asked: it is being killed, and proves nothing yet
     evidence    jsonb,
     snapshot    pg_snapshot,            -- of the database before the node was asked
     at          timestamptz NOT NULL,
-    PRIMARY KEY (recovery_id, worker_id, how)
+    PRIMARY KEY (recovery_id, worker_id, how),
+    CONSTRAINT acknowledgement_how CHECK (how IN ('reset', 'none', 'gone', 'asked'))
 );
+DO $body$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_constraint AS c
+                WHERE c.conrelid = 'metafence.acknowledgement'::pg_catalog.regclass
+                  AND c.conname = 'acknowledgement_how_check') THEN
+        ALTER TABLE metafence.acknowledgement DROP CONSTRAINT acknowledgement_how_check,
+            ADD CONSTRAINT acknowledgement_how CHECK (how IN ('reset', 'none', 'gone', 'asked'));
+    END IF;
+END
+$body$;
 
 -- Removals that met an open recovery and passed, and why. Bounded: the newest 500 or so.
 CREATE TABLE IF NOT EXISTS metafence.purge (
@@ -176,17 +187,26 @@ $body$;
 
 -- Live compute nodes without an acknowledgement that counts. One that only says that no actor of the dropped
 -- fragments runs counts where all that is removed is known, and was when the node was asked (p_xids: the
--- transactions that dropped it; NULL: not all known).
+-- transactions that dropped it; NULL: not all known). One that is being killed is waited for also without its row:
+-- it takes that away at SIGTERM, and has its actors and its subscription still.
 CREATE OR REPLACE FUNCTION metafence.missing_workers(p_recovery bigint, p_xids xid8[])
 RETURNS TABLE (worker_id integer, host text, port integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
     SELECT w.worker_id, w.host, w.port
-      FROM metafence.workers() AS w
-     WHERE w.worker_type = 'COMPUTE_NODE' AND w.status = 'RUNNING'
-       AND NOT EXISTS (
+      FROM (SELECT n.worker_id, n.host, n.port, false AS is_asked FROM metafence.workers() AS n
+             WHERE n.worker_type = 'COMPUTE_NODE' AND n.status = 'RUNNING'
+            UNION ALL
+            SELECT k.worker_id, k.host, k.port, true FROM metafence.acknowledgement AS k
+              JOIN metafence.recovery AS r ON r.id = k.recovery_id
+             WHERE r.id = p_recovery AND k.how = 'asked'
+               AND (r.consumed IS NULL OR pg_visible_in_snapshot(r.consumed, k.snapshot))
+               AND NOT EXISTS (SELECT FROM metafence.workers() AS n WHERE n.worker_id = k.worker_id
+                                  AND n.host = k.host AND n.port = k.port AND n.status = 'RUNNING')) AS w
+     WHERE NOT EXISTS (
            SELECT FROM metafence.acknowledgement AS a JOIN metafence.recovery AS r ON r.id = a.recovery_id
-            WHERE r.id = p_recovery AND a.worker_id = w.worker_id AND a.host = w.host AND a.port = w.port
+            WHERE r.id = p_recovery AND a.how <> 'asked' AND (w.is_asked OR a.worker_id = w.worker_id)
+              AND a.host = w.host AND a.port = w.port
               AND (r.consumed IS NULL OR pg_visible_in_snapshot(r.consumed, a.snapshot))
               AND (a.how <> 'none' OR p_xids IS NOT NULL AND a.snapshot IS NOT NULL
                    AND NOT EXISTS (SELECT FROM unnest(p_xids) AS x(id)

@@ -143,7 +143,7 @@ BEGIN
         RETURN QUERY
         SELECT 'worker', w.worker_id::bigint, NULL::bigint, NULL::text, w.host, w.port, w.status,
                (SELECT string_agg(a.how, ' ' ORDER BY a.how) FROM metafence.acknowledgement AS a
-                 WHERE a.recovery_id = v_recovery AND a.worker_id = w.worker_id AND a.host = w.host
+                 WHERE a.recovery_id = v_recovery AND a.how <> 'asked' AND a.worker_id = w.worker_id AND a.host = w.host
                    AND a.port = w.port
                    AND (v_consumed IS NULL OR pg_visible_in_snapshot(v_consumed, a.snapshot))),
                NULL::text, NULL::bigint

@@ -262,7 +262,7 @@ int recovery_refresh(struct election *election, const struct recovery_gate *gate
 int recovery_acknowledge(struct election *election, const struct recovery_ack *ack,
                          election_done_fn *fn, void *arg, struct err *err)
 {
-    static const char *const hows[] = {"reset", "none", "gone"};
+    static const char *const hows[] = {"reset", "none", "gone", "asked"};
     bool has_snapshot = ack->snapshot && ack->snapshot[0];
     char recovery[24], worker[16], port[16];
     const char *params[] = {recovery,

@@ -111,7 +111,9 @@ struct recovery_gate {
 must_check int recovery_refresh(struct election *election, const struct recovery_gate *gate,
                                 election_done_fn *fn, void *arg, struct err *err);
 
-enum recovery_how { RECOVERY_RESET, RECOVERY_NONE, RECOVERY_GONE };
+// ASKED is no evidence: the node is being killed, and is waited for from then on also when its
+// row goes.
+enum recovery_how { RECOVERY_RESET, RECOVERY_NONE, RECOVERY_GONE, RECOVERY_ASKED };
 
 struct recovery_ack {
     int64_t recovery; // state.id

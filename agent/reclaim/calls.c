@@ -284,7 +284,8 @@ void calls_end_rows(struct reclaim *reclaim, bool may_forget)
     size_t kept = 0;
 
     for (size_t i = 0; i < reclaim->node_count; i++) {
-        if (may_forget && !reclaim->nodes[i]->is_listed && !reclaim->nodes[i]->is_writing) {
+        if (may_forget && !reclaim->nodes[i]->is_listed && !reclaim->nodes[i]->is_writing &&
+            !reclaim->nodes[i]->is_noting) {
             free_node(reclaim->nodes[i]);
             continue;
         }

@@ -16,6 +16,7 @@ void kills_cancel(struct reclaim_node *node)
 {
     k8s_cancel(node->kill.request);
     node->kill.request = NULL;
+    node->kill.is_wanted = false;
 }
 
 void kills_forget(struct reclaim_node *node)
@@ -123,15 +124,63 @@ static void on_look(const struct k8s_result *result, void *arg)
     agent_feed(reclaim->agent);
 }
 
+static void look(struct reclaim *reclaim, struct reclaim_node *node)
+{
+    struct k8s *k8s = kube_client(reclaim->agent->kube);
+
+    if (k8s && node->pod_name[0])
+        node->kill.request = k8s_get_pod(k8s, node->pod_name, on_look, node);
+}
+
+static void on_noted(int64_t count, const struct pg_fault *fault, void *arg)
+{
+    struct reclaim_node *node = arg;
+    struct reclaim *reclaim = node->init.reclaim;
+
+    node->is_noting = false;
+    if (fault)
+        log_warn("recovery: that a compute node is to be killed was not recorded",
+                 kv_str("host", node->host), kv_err(&fault->err));
+    if (fault || count == 0 || !node->kill.is_wanted || node->noting_hold != reclaim->hold ||
+        node->noting_round != reclaim->round)
+        return;
+    node->kill.is_noted = true;
+    look(reclaim, node);
+}
+
+// At SIGTERM it takes its row away, with its actors still there: from then on only this keeps
+// the gate waiting for it.
+static void note(struct reclaim *reclaim, struct reclaim_node *node)
+{
+    const struct recovery_ack ack = {
+        .recovery = (int64_t)reclaim->facts.marker.id,
+        .worker_id = node->worker_id,
+        .host = node->host,
+        .port = node->port,
+        .how = RECOVERY_ASKED,
+        .snapshot = reclaim->known.state.snapshot,
+    };
+    struct err err = {0};
+
+    if (node->is_noting || !reclaim->election)
+        return;
+    node->noting_hold = reclaim->hold;
+    node->noting_round = reclaim->round;
+    node->is_noting = recovery_acknowledge(reclaim->election, &ack, on_noted, node, &err) == 0;
+}
+
 void kills_begin(struct reclaim *reclaim, size_t node)
 {
     struct reclaim_node *to = reclaim->nodes[node];
-    struct k8s *k8s = kube_client(reclaim->agent->kube);
     bool is_agreed = to->kill.agreed_at.ns != 0 &&
                      instant_since(reclaim->facts.now, to->kill.agreed_at) < AGAIN_NS;
 
-    if (!k8s || to->kill.request || is_agreed || !to->pod_name[0])
+    if (to->kill.request || is_agreed)
         return;
     to->kill.process = reclaim->node_facts[node].incarnation;
-    to->kill.request = k8s_get_pod(k8s, to->pod_name, on_look, to);
+    to->kill.is_wanted = true;
+    if (to->kill.is_noted)
+        look(reclaim, to);
+    else
+        note(reclaim, to);
 }

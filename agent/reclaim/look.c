@@ -401,7 +401,7 @@ static void close_session(struct reclaim *reclaim)
     reclaim->rows_known = false;
     reclaim->error[0] = '\0';
     for (size_t i = 0; i < reclaim->node_count; i++)
-        reclaim->nodes[i]->is_writing = false;
+        reclaim->nodes[i]->is_writing = reclaim->nodes[i]->is_noting = false;
 }
 
 void look_turn(struct reclaim *reclaim)

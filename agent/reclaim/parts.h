@@ -45,6 +45,8 @@ struct reclaim_call {
 
 // The fence of a node: its pod is looked at once more, then deleted. Of this hold.
 struct reclaim_kill {
+    bool is_wanted;              // and not given up since
+    bool is_noted;               // in Postgres: the gate waits for it also without its row
     struct k8s_request *request; // either
     uint64_t process;            // whose end is wanted
     struct instant looked_at;    // before the API was asked for it
@@ -72,6 +74,9 @@ struct reclaim_node {
     char pod_name[254]; // of what the last look has told
     bool was_ended;     // that process, in this hold, whatever is listed since
     struct reclaim_kill kill;
+    bool is_noting;       // that it is being killed
+    uint64_t noting_hold; // … in this hold
+    uint32_t noting_round;
     enum order_evidence said;
     char detail[160]; // why the last Init brought nothing; "": it did
 };

@@ -121,6 +121,37 @@ static void test_what_may_be_under_construction(void **state)
     assert_string_equal(state_of_recovery(s, "may_build"), "true");
 }
 
+// It takes its row away, and has its actors still: only its end, or its reset, is one.
+static void test_who_is_being_killed(void **state)
+{
+    struct scene *s = *state;
+
+    drop_job(s->b1, 11);
+    begin_attempt(s->b1, 0);
+    acknowledge(s, 1, "reset");
+    acknowledge(s, 2, "asked");
+    assert_string_equal(state_of_recovery(s, "missing"), "1"); // once
+    assert_string_equal(remove_table(s->b1, 1001), "MF003");
+    pgt_run(s->b1, "DELETE FROM worker WHERE worker_id = 2");
+    begin_attempt(s->b1, 0);
+    assert_string_equal(state_of_recovery(s, "missing"), "1");
+    assert_string_equal(remove_table(s->b1, 1001), "MF003");
+    // Its successor begins under another id, and has no actors yet.
+    pgt_run(s->b1, "INSERT INTO worker VALUES (9, 'COMPUTE_NODE', 'cn-2', 5688, 'STARTING')");
+    assert_string_equal(state_of_recovery(s, "missing"), "1");
+    assert_string_equal(
+        pgt_get(s->admin, "SELECT string_agg(concat_ws(' ', id, coalesce(how, '-')), ', ')"
+                          " FROM metafence.recovery_rows('svc') WHERE kind = 'worker'"),
+        "1 reset, 9 -");
+    acknowledge(s, 2, "gone");
+    assert_string_equal(state_of_recovery(s, "missing"), "0");
+    begin_attempt(s->b1, 0);
+    assert_string_equal(remove_table(s->b1, 1001), "");
+    // That it was asked for does not outlast what was acknowledged.
+    pgt_run(s->b1, "DELETE FROM worker");
+    assert_string_equal(state_of_recovery(s, "missing"), "0");
+}
+
 // Each agent has a row, so that a winner's purge meets its own.
 static void test_rows_of_agents(void **state)
 {
@@ -154,6 +185,7 @@ static const struct CMUnitTest tests[] = {
     RECOVERY_TEST(test_an_untagged_leader_before),
     RECOVERY_TEST(test_rounds),
     RECOVERY_TEST(test_what_may_be_under_construction),
+    RECOVERY_TEST(test_who_is_being_killed),
     RECOVERY_TEST(test_rows_of_agents),
 };
 
