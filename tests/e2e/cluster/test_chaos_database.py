@@ -11,7 +11,7 @@ import pytest
 from chaos import evidence
 from chaos.database import FullDisk, SteppedClock, fail_over
 from harness.waiting import boot_ns, wait_for
-from kubelab import Cluster, Database, Postgres, Settings, cgroups, network
+from kubelab import Cluster, Database, Postgres, Settings, cgroups, network, preflight
 from kubelab.fixtures import private_cluster
 
 DISK_MB = 160
@@ -21,6 +21,7 @@ DISK_MB = 160
 def lonely() -> Iterator[Cluster]:
     """A cluster of which only the Postgres is there."""
     with private_cluster(Settings(postgres_mb=DISK_MB)) as cluster:
+        preflight.check()
         cluster.down()
         cluster.layout.logs.mkdir(parents=True)
         cgroups.make_for_tracking(cluster.layout.name("cp"))

@@ -16,13 +16,14 @@ RENEWED_S = 150.0  # a kubelet looks at a pod's volumes once a minute and a half
 
 
 def _files(cluster: Cluster, pods: list[V1Pod], name: str) -> dict[str, str]:
-    """That file of each pod's service account, by the pod's uid."""
-    found = {}
+    """That file of each pod's service account, wherever the pod has it mounted."""
+    found: dict[str, str] = {}
     for pod in pods:
         node, uid = cluster.node_of(pod), pod.metadata.uid
         folder: Path = node.path(node.dir / "kubelet/pods" / uid / PROJECTED)
-        found[uid] = "".join(sorted(path.read_text() for path in folder.glob(f"*/{name}")))
-        assert found[uid], f"{pod.metadata.name} has no {name} of a service account"
+        paths = list(folder.glob(f"*/{name}"))
+        assert paths, f"{pod.metadata.name} has no {name} of a service account"
+        found |= {f"{uid}/{path.parent.name}": path.read_text() for path in paths}
     return found
 
 
@@ -52,7 +53,7 @@ def _wait_in_pods(cluster: Cluster, pods: list[V1Pod], name: str, is_new: Callab
 
     def renewed() -> bool:
         now = _files(cluster, pods, name)
-        return all(is_new(before[uid], text) for uid, text in now.items())
+        return all(is_new(before[file], text) for file, text in now.items())
 
     wait_for(f"the {name} of each pod is renewed", renewed, RENEWED_S, every=0.5)
 

@@ -84,6 +84,14 @@ def is_running(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def _has_left(pid: int) -> bool:
+    """Of a program of many threads the first may be dead while others still hold its ports."""
+    try:
+        return not is_running(pid) and len(os.listdir(f"/proc/{pid}/task")) <= 1
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 @dataclass
 class Program:
     """One of the control plane's programs, or a node as a whole. Its file survives us."""
@@ -168,7 +176,7 @@ class Program:
         pid = self.pid
         if pid is not None:
             signal_pid(pid, signal.SIGKILL)
-            wait_for(f"{self.name} (pid {pid}) is gone", lambda: not is_running(pid), 30)
+            wait_for(f"{self.name} (pid {pid}) is gone", lambda: _has_left(pid), 30)
 
     def log_tail(self, lines: int = 15) -> str:
         try:
