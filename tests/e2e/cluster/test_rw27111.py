@@ -5,7 +5,7 @@ sequence. The steps that race in real life wait for each other at pause points.
  1  two compute nodes, a job on one of them, another that stays
  2  a chunk of the job keeps its actor busy: it sees no abort
  3  DROP commits in the catalog, and waits behind a barrier
- 4  RECOVER: a global recovery
+ 4  RECOVER, or another leader: a global recovery
  5  the purge of the dropped tables, before any control stream
  6  the chunk goes on to its next partition, and reads it
 """
@@ -63,8 +63,8 @@ class Story:
         return str(self.job["tables"][1])
 
     def removals(self) -> list[Event]:
-        """Of the job's tables, from Hummock."""
-        found = self.leader.events("unregistered", self.since)
+        """Of the job's tables from Hummock, by whichever leader."""
+        found = [e for meta in self.metas.metas for e in meta.events("unregistered", self.since)]
         return [e for e in found if self.table in e.fields["tables"].strip("[]").split()]
 
     def refusals(self) -> list[Event]:
@@ -132,6 +132,19 @@ def test_rw27111_control(enlist: Enlist) -> None:
         assert incarnations(story.other) == story.incarnations[1:]
 
 
+def assert_unharmed(story: Story) -> None:
+    """The tables are reclaimed after the reset, nobody panics, and what was not dropped runs."""
+    node, other = story.node, story.other
+    gone = story.wait("the tables are reclaimed", story.removals)[0]
+    aborted = node.events("actors_aborted", story.since)[0]
+    assert aborted.boot_ns < gone.boot_ns and gone.fields["by"] == "purge"
+    story.wait("the other job runs", lambda: runs(node, story.kept) and runs(other, story.kept))
+    assert incarnations(node, other) == story.incarnations
+    assert not node.events("panic") and not other.events("panic")
+    purges = story.metas.database.sql("SELECT outcome, missing FROM metafence.purge")
+    assert purges == [("acknowledged", None)]
+
+
 def test_rw27111_enforce(enlist: Enlist, release: str, note: Note) -> None:
     """The purge is refused until Init has been answered; nobody panics, and the tables are reclaimed."""
     metas = enlist(release=release, recovery="enforce", computes=2, flags=JOBS)
@@ -143,12 +156,25 @@ def test_rw27111_enforce(enlist: Enlist, release: str, note: Note) -> None:
         assert not story.removals() and not recovered.done() and runs(node, story.job)
         node.let_go(BUSY)
         recovered.result(PATIENCE)
-        aborted, gone = node.events("actors_aborted", story.since)[0], story.removals()[0]
-        assert begun.boot_ns < aborted.boot_ns < gone.boot_ns and gone.fields["by"] == "purge"
-        story.wait("the other job runs", lambda: runs(node, story.kept) and runs(story.other, story.kept))
+        assert_unharmed(story)
         assert not set(story.job["tables"]) & set(story.leader.call("tables"))
-        assert incarnations(node, story.other) == story.incarnations
-        assert not node.events("panic") and not story.other.events("panic")
-        [(outcome, missing)] = metas.database.sql("SELECT outcome, missing FROM metafence.purge")
-        assert (outcome, missing) == ("acknowledged", None)
+        gone = story.removals()[0]
         note("Init to the purge, s", round((gone.boot_ns - begun.boot_ns) / 1e9, 2))
+
+
+def test_rw27111_another_leader(enlist: Enlist, note: Note) -> None:
+    """The leader is fenced while the DROP waits: its successor's recovery is ordered as well."""
+    metas = enlist(release="head", recovery="enforce", computes=2, flags=JOBS)
+    with pending(metas) as story:
+        node, old = story.node, story.leader
+        old.cli("fence", "--reason", "test")
+        story.wait("an Init", lambda: node.events("reset_begin", story.since))
+        story.leader = metas.wait_new_leader(old, PATIENCE)
+        story.wait("a refusal", story.refusals)
+        assert not story.removals() and runs(node, story.job)
+        node.let_go(BUSY)
+        assert_unharmed(story)
+        refused_ns = story.removals()[0].boot_ns - story.refusals()[0].boot_ns
+        note("first refusal to the purge, s", round(refused_ns / 1e9, 2))
+        old.cli("unfence")
+        assert metas.wait_converged(PATIENCE) is story.leader
