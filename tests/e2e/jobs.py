@@ -19,6 +19,9 @@ from harness.process import Process
 
 # As computes.WORKERS, with the jobs of the catalog alone.
 FLAGS = ["--jobs=0", "--max-heartbeat-interval=3600s", "--reconnect-limit=1s"]
+# As an operator does for a release that is not on the list: the stand-in's names of migrations are its own.
+VERIFY = """INSERT INTO metafence.verified SELECT v, v, 'test' FROM
+ (SELECT metafence.newest_migration('public') AS v) AS m ON CONFLICT DO NOTHING"""
 PATIENCE = 60  # for anything that nothing holds up, on a busy machine
 
 
@@ -168,12 +171,7 @@ class Jobs:
         if mode:
             self.cluster.install_sql()
             self.set_mode(mode)
-            # As an operator does for a release that is not on the list: the stand-in's names of migrations
-            # are its own.
-            self.cluster.postgres.sql(
-                "INSERT INTO metafence.verified SELECT v, v, 'test' FROM"
-                " (SELECT metafence.newest_migration('public') AS v) AS m ON CONFLICT DO NOTHING"
-            )
+            self.cluster.postgres.sql(VERIFY)
         leader = self.cluster.start(sql=False)
         await_event(leader.witness, "recovery_done", 0)
         for n in range(nodes):

@@ -128,7 +128,7 @@ def deploy(cluster: Cluster, namespace: str) -> Iterator[Callable[..., Deploymen
 @pytest.fixture
 def enlist(cluster: Cluster, namespace: str, database: Database) -> Iterator[Callable[..., Registry]]:
     """Metas with workers in the test's namespace, on the test's database: enlist(release="v3.0", metas=2,
-    computes=1, flags=(…), guard="enforce", values={…})."""
+    computes=1, flags=(…), guard="enforce", recovery="observe", values={…})."""
     made: list[Registry] = []
 
     def make(**options: Any) -> Registry:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node: containerd, kubelet and kube-proxy in namespaces of their own, ended by the death of one."""
 
+import ipaddress
 import json
 import shutil
 import signal
@@ -45,6 +46,7 @@ state = "{dir}/state"
 """
 
 CNI = Path("/usr/lib/cni")
+NETWORK = "pods"
 NODE_INIT = Path(__file__).with_name("node-init")
 
 
@@ -128,6 +130,20 @@ class Node:
     def volume(self, pod_uid: str, name: str) -> Path:
         """An emptyDir of a pod that is here, on disk or in memory."""
         return self.path(self.dir / "kubelet/pods" / pod_uid / "volumes/kubernetes.io~empty-dir" / name)
+
+    # --- addresses of pods -------------------------------------------------------------------
+
+    def _addresses(self) -> Path:
+        return self.path(self.dir / "ipam" / NETWORK)
+
+    def has_given(self, address: str) -> bool:
+        """A pod has it, or is not yet wholly gone."""
+        return (self._addresses() / address).exists()
+
+    def give_next(self, address: str) -> None:
+        """The next pod here gets this one, if it is free by then."""
+        before = ipaddress.ip_address(address) - 1
+        (self._addresses() / "last_reserved_ip.0").write_text(str(before))
 
     # --- faults ------------------------------------------------------------------------------
 
@@ -217,7 +233,7 @@ class Node:
         }
         return {
             "cniVersion": "1.0.0",
-            "name": "pods",
+            "name": NETWORK,
             "plugins": [{"type": "ptp", "ipMasq": False, "ipam": ipam}],
         }
 

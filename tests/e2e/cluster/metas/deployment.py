@@ -37,7 +37,7 @@ def config(**sections: Any) -> Values:
 class Deployment:
     """One release of the tests' chart in a namespace that is there, on a database that is there."""
 
-    guard = "enforce"
+    guard, recovery = "enforce", "observe"
 
     def __init__(
         self,
@@ -94,7 +94,8 @@ class Deployment:
         postgres = {**own, "sslmode": "disable", "passwordFile": str(secret)}
         path = self.dir / "install.yaml"
         path.write_text(json.dumps({"id": "meta-0.meta:5690", "postgres": postgres}))
-        done = self.cluster.run([metafence(), "sql", "install", "--guard", self.guard, "--config", path])
+        modes = ["--guard", self.guard, "--recovery", self.recovery]
+        done = self.cluster.run([metafence(), "sql", "install", *modes, "--config", path])
         assert done.returncode == 0, f"sql install: {done.stderr}"
 
     def start(self, timeout: float = 90) -> Meta:

@@ -45,8 +45,7 @@ class SimPod:
     @property
     def ip(self) -> str:
         if self._ip is None:
-            self._ip = self.read().status.pod_ip
-        assert self._ip is not None, f"{self.name} has no address yet"
+            self._ip = self.cluster.address(self.read())
         return self._ip
 
     def labels(self) -> dict[str, str]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from harness.paths import metasim
 from harness.waiting import boot_ns, wait_for
+from jobs import VERIFY
 from kubelab import Cluster, Database, Store
 
-from .deployment import CHART, Deployment, Values, merged
+from .deployment import CHART, TTL, Deployment, Values, config, merged
 from .meta import Meta
 from .pod import SimPod
 
@@ -78,22 +79,30 @@ class Registry(Deployment):
         computes: int = 1,
         flags: tuple[str, ...] = (),
         guard: str = "enforce",
+        recovery: str = "observe",
         guarded: bool = True,
         values: Values | None = None,
     ) -> None:
-        own = {
+        own: Values = {
             "replicas": metas,
             "flags": [f"--workers={release}", "--pause-dir=/witness", "--reconnect-limit=1s", *flags],
             "compute": {"replicas": computes},
         }
+        if recovery == "enforce":  # its default of resetBeforeStart is for a longer lease
+            own = merged(own, config(recovery={"mode": recovery, "resetBeforeStart": f"{TTL - 2:g}s"}))
         super().__init__(cluster, namespace, database, guarded, merged(own, values or {}))
-        self.release, self.guard = release, guard
+        self.release, self.guard, self.recovery = release, guard, recovery
         self._computes: dict[str, Compute] = {}  # also those that are gone, by uid
 
     def start(self, timeout: float = 90) -> Meta:
         """The tables are there before the guard, as where metafence comes to a running cluster."""
         make_catalog(self.cluster, self.database, self.release)
         return super().start(timeout)
+
+    def install_sql(self) -> None:
+        super().install_sql()
+        if self.recovery == "enforce":
+            self.database.sql(VERIFY)
 
     # --- pods --------------------------------------------------------------------------------
 
@@ -117,6 +126,20 @@ class Registry(Deployment):
             return found if len(found) == count and all(c.worker() for c in found) else None
 
         return self.wait(f"{count} compute nodes are activated", activated, timeout)
+
+    def connect_computes(self, leader: Meta, count: int) -> list[Compute]:
+        """As wait_computes, and the leader has a control stream to each: when a compute node is activated its
+        name need not be known yet, and the leader gives up soon. In a recovery it does not."""
+        computes = self.wait_computes(count)
+        since = boot_ns()
+        leader.call("recover", timeout=60)
+        wanted = {compute.worker() for compute in computes}
+
+        def connected() -> bool:
+            return wanted <= {e.fields["worker"] for e in leader.events("stream_connected", since)}
+
+        self.wait("the leader has all control streams", connected, 60)
+        return computes
 
     def join(self, computes: int, **values: Any) -> list[Compute]:
         """So many compute pods, made after the metas; `values` of the chart's compute."""
