@@ -358,16 +358,27 @@ BEGIN
 END
 $body$;
 
--- Whether a recovery is open; NULL: none is, and nothing is pending. With the mode off neither is.
+-- Whether a recovery is open; NULL: none is, and nothing is pending. With the mode off neither is. Where there is
+-- nothing, and all is seen of whoever could have made something, the session keeps that until there is a change.
 CREATE OR REPLACE FUNCTION metafence.is_recovering() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '200ms'
 AS $body$
 DECLARE
     v_is_open boolean;
     v_is_pending boolean;
+    v_is_settled boolean;
+    v_change bigint;
 BEGIN
+    -- Before its snapshot: what is made after this changes it again.
+    v_change := pg_catalog.pg_sequence_last_value('metafence.recovery_change'::pg_catalog.regclass);
     SELECT EXISTS (SELECT FROM metafence.recovery AS r WHERE r.closed_at IS NULL),
-           EXISTS (SELECT FROM metafence.dropped AS d) INTO v_is_open, v_is_pending;
+           EXISTS (SELECT FROM metafence.dropped AS d),
+           v_change::pg_catalog.text::pg_catalog.xid8
+           OPERATOR(pg_catalog.<) pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
+      INTO v_is_open, v_is_pending, v_is_settled;
+    IF NOT v_is_open AND NOT v_is_pending AND v_is_settled THEN
+        PERFORM pg_catalog.set_config('metafence.calm', v_change::pg_catalog.text, false);
+    END IF;
     IF v_is_open OR v_is_pending THEN -- by itself: a condition with a query in it is run as one
         IF EXISTS (SELECT FROM metafence.setting AS s
                     WHERE s.name OPERATOR(pg_catalog.=) 'recovery' AND s.value OPERATOR(pg_catalog.<>) 'off') THEN
@@ -378,7 +389,7 @@ BEGIN
 END
 $body$;
 
--- BEFORE each inserted delta. Where no recovery is open and nothing pending, one look-up is all that it costs.
+-- BEFORE each inserted delta. Where no recovery is open and nothing pending, one look at a sequence is all that it costs.
 -- Names and operators are qualified, as in on_write and for its reason.
 CREATE OR REPLACE FUNCTION metafence.on_delta() RETURNS trigger
 LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -388,6 +399,10 @@ DECLARE
     v_refusal pg_catalog.text;
 BEGIN
     BEGIN
+        IF pg_catalog.current_setting('metafence.calm', true) OPERATOR(pg_catalog.=)
+           pg_catalog.pg_sequence_last_value('metafence.recovery_change'::pg_catalog.regclass)::pg_catalog.text THEN
+            RETURN NEW;
+        END IF;
         v_is_open := metafence.is_recovering();
         IF v_is_open IS NOT NULL THEN
             -- By nothing that could cast, as in on_campaign.
