@@ -358,27 +358,16 @@ BEGIN
 END
 $body$;
 
--- Whether a recovery is open; NULL: none is, and nothing is pending. With the mode off neither is. Where there is
--- nothing, and all is seen of whoever could have made something, the session keeps that until there is a change.
+-- Whether a recovery is open; NULL: none is, and nothing is pending. With the mode off neither is.
 CREATE OR REPLACE FUNCTION metafence.is_recovering() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '200ms'
 AS $body$
 DECLARE
     v_is_open boolean;
     v_is_pending boolean;
-    v_is_settled boolean;
-    v_change bigint;
 BEGIN
-    -- Before its snapshot: what is made after this changes it again.
-    v_change := pg_catalog.pg_sequence_last_value('metafence.recovery_change'::pg_catalog.regclass);
     SELECT EXISTS (SELECT FROM metafence.recovery AS r WHERE r.closed_at IS NULL),
-           EXISTS (SELECT FROM metafence.dropped AS d),
-           v_change::pg_catalog.text::pg_catalog.xid8
-           OPERATOR(pg_catalog.<) pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
-      INTO v_is_open, v_is_pending, v_is_settled;
-    IF NOT v_is_open AND NOT v_is_pending AND v_is_settled THEN
-        PERFORM pg_catalog.set_config('metafence.calm', v_change::pg_catalog.text, false);
-    END IF;
+           EXISTS (SELECT FROM metafence.dropped AS d) INTO v_is_open, v_is_pending;
     IF v_is_open OR v_is_pending THEN -- by itself: a condition with a query in it is run as one
         IF EXISTS (SELECT FROM metafence.setting AS s
                     WHERE s.name OPERATOR(pg_catalog.=) 'recovery' AND s.value OPERATOR(pg_catalog.<>) 'off') THEN
@@ -386,6 +375,27 @@ BEGIN
         END IF;
     END IF;
     RETURN NULL;
+END
+$body$;
+
+-- Nothing was found. The session keeps that until there is a change, if nothing is found when all that had
+-- counted theirs have ended: the count first, then nobody under way, and then, by a snapshot of its own, the tables.
+CREATE OR REPLACE FUNCTION metafence.keep_calm() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+AS $body$
+DECLARE
+    v_change bigint := pg_sequence_last_value('metafence.recovery_change'::regclass);
+BEGIN
+    IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')
+       AND NOT EXISTS (SELECT FROM pg_locks AS k JOIN pg_database AS d ON d.oid = k.database
+                        WHERE k.locktype = 'advisory' AND k.classid = 1296453187 AND k.objid = 3
+                          AND d.datname = current_database()) THEN
+        -- Whatever the mode: that may change, and is not counted.
+        IF NOT EXISTS (SELECT FROM metafence.recovery AS r WHERE r.closed_at IS NULL)
+           AND NOT EXISTS (SELECT FROM metafence.dropped AS d) THEN
+            PERFORM set_config('metafence.calm', v_change::text, false);
+        END IF;
+    END IF;
 END
 $body$;
 
@@ -404,7 +414,9 @@ BEGIN
             RETURN NEW;
         END IF;
         v_is_open := metafence.is_recovering();
-        IF v_is_open IS NOT NULL THEN
+        IF v_is_open IS NULL THEN
+            PERFORM metafence.keep_calm();
+        ELSE
             -- By nothing that could cast, as in on_campaign.
             IF pg_catalog.pg_typeof(NEW.id) OPERATOR(pg_catalog.<>) 'pg_catalog.int8'::pg_catalog.regtype
                OR pg_catalog.pg_typeof(NEW.full_version_delta)

@@ -5,20 +5,32 @@
 --
 -- Each table has a trigger after each statement that writes it, which takes the writers' lock and judges the
 -- session. What was found for the owner of the term is kept in the session with the count of the terms' moves, and
--- holds while that stands still: with the lock had, a move is counted or has not begun. The
--- statement's rows, which Postgres keeps for it, tell the key. TRUNCATE, and every statement on worker, is judged
--- before: there metafence_guard opens the gate (a setting of this transaction) when the tag is superseded, and
--- metafence_key, once a row behind it, refuses or records, so that the row that is named is worker's and not the
--- row of worker_property that goes with it.
+-- holds while that stands still: with the lock had, a move is counted or has not begun. The statement's rows, which
+-- Postgres keeps for it, tell the key. TRUNCATE, and every statement on worker, is judged before: there
+-- metafence_guard opens the gate (a setting of this transaction) when the tag is superseded, and metafence_key, once
+-- a row behind it, refuses or records, so that the row that is named is worker's and not that of worker_property
+-- that goes with it.
 -- No error, time-out or cancel inside of our triggers reaches a writer that is not superseded, with two exceptions:
 -- 40001 above READ COMMITTED, and a cancel while it waits for a takeover. Nothing of it waits longer than its
 -- lock_timeout.
 --
 -- What the owner's writes call costs them µs: a WHEN 7 to 18, a SET search_path 5, a SELECT 7, a whole call of a
--- plain function 4, a look at a sequence less than 1. So on_write and judge have no search_path of their own, and each name and operator in them is
--- qualified: IN, LIKE, BETWEEN, NULLIF, CASE x WHEN and IS DISTINCT FROM look an operator up, and a bare type is
--- looked for in pg_temp first, where anybody may have a domain of that name (boolean and bigint are words of the
--- grammar, text and jsonb are not).
+-- plain function 4, a look at a sequence less than 1. So on_write and judge have no search_path of their own, and each
+-- name and operator in them is qualified: IN, LIKE, BETWEEN, NULLIF, CASE x WHEN and IS DISTINCT FROM look an operator
+-- up, and a bare type is looked for in pg_temp first, where anybody may have a domain of that name (boolean and
+-- bigint are words of the grammar, text and jsonb are not).
+
+-- The moves of the term, counted as they are made: what a session knows of its tag holds until the next. Begun at
+-- the time of the installation, in µs: of an earlier one nothing is known.
+DO $body$
+BEGIN
+    IF pg_catalog.to_regclass('metafence.moves') IS NULL THEN
+        EXECUTE pg_catalog.format('CREATE SEQUENCE metafence.moves START %s',
+                                  (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint);
+        PERFORM pg_catalog.nextval('metafence.moves'); -- before the first it would show nothing
+    END IF;
+END
+$body$;
 
 -- What observe saw. Bounded: the newest 1000 or so.
 CREATE TABLE IF NOT EXISTS metafence.observed (
@@ -296,9 +308,8 @@ DECLARE
     v_rows pg_catalog.jsonb[];
 BEGIN
     BEGIN
-        -- Known as the owner, and nothing has moved since, seen with the lock. One expression, since each is set up
-        -- anew in each transaction; CASE, so that nobody else takes the lock. A name may be '' as a setting that is
-        -- gone: who has none is counted.
+        -- Known as the owner, and nothing has moved since, seen with the lock. One expression, as each is set up anew
+        -- in each transaction; CASE, so that nobody else takes the lock. The setting may be '', as a name: counted.
         IF (CASE WHEN pg_catalog.current_setting('metafence.owner', true)
                      OPERATOR(pg_catalog.=) pg_catalog.current_setting('application_name')
                 THEN CASE WHEN pg_catalog.current_setting('application_name') OPERATOR(pg_catalog.<>) ''

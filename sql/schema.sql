@@ -113,18 +113,6 @@ CREATE SEQUENCE IF NOT EXISTS metafence.count_takeover_without_lock;
 CREATE SEQUENCE IF NOT EXISTS metafence.count_ended;        -- takeovers that ended sessions
 CREATE SEQUENCE IF NOT EXISTS metafence.count_intended;     -- deletes refused for an intent
 
--- The moves of the term, counted as they are made: what a session knows of its tag holds until the next. Begun at
--- the time of the installation, in µs: of an earlier one nothing is known.
-DO $body$
-BEGIN
-    IF pg_catalog.to_regclass('metafence.moves') IS NULL THEN
-        EXECUTE pg_catalog.format('CREATE SEQUENCE metafence.moves START %s',
-                                  (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint);
-        PERFORM pg_catalog.nextval('metafence.moves'); -- before the first it would show nothing
-    END IF;
-END
-$body$;
-
 -- Ends the sessions of the old owner, and those of other superseded tags that hold the writers' lock. One that
 -- must not be ended keeps nobody else alive.
 CREATE OR REPLACE FUNCTION metafence.end_writers(p_old_tag text) RETURNS void
