@@ -62,10 +62,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $body$
 BEGIN
     EXECUTE format('CREATE TRIGGER metafence_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s
-                    FOR EACH STATEMENT
-                    WHEN (nullif(pg_catalog.current_setting(''metafence.pass'', true), '''')
-                          IS DISTINCT FROM pg_catalog.current_setting(''application_name''))
-                    EXECUTE FUNCTION metafence.guard()', p_table);
+                    FOR EACH STATEMENT EXECUTE FUNCTION metafence.guard()', p_table);
     EXECUTE format('CREATE TRIGGER metafence_key BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW
                     WHEN (pg_catalog.current_setting(''metafence.gate'', true) <> '''')
                     EXECUTE FUNCTION metafence.refuse()', p_table);

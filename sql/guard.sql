@@ -4,20 +4,33 @@
 -- refused rightful leader would abort.
 --
 -- Each table has a trigger after each statement that writes it, which takes the writers' lock and judges the
--- session, for the owner of the term once a transaction: as long as that holds the lock, no takeover gets by. The
--- statement's rows, which Postgres keeps for it, tell the key. TRUNCATE, and every statement on worker, is judged
--- before: there metafence_guard opens the gate (a setting of this transaction) when the tag is superseded, and
--- metafence_key, once a row behind it, refuses or records, so that the row that is named is worker's and not the
--- row of worker_property that goes with it.
+-- session. What was found for the owner of the term is kept in the session with the count of the terms' moves, and
+-- holds while that stands still: with the lock had, a move is counted or has not begun. The statement's rows, which
+-- Postgres keeps for it, tell the key. TRUNCATE, and every statement on worker, is judged before: there
+-- metafence_guard opens the gate (a setting of this transaction) when the tag is superseded, and metafence_key, once
+-- a row behind it, refuses or records, so that the row that is named is worker's and not that of worker_property
+-- that goes with it.
 -- No error, time-out or cancel inside of our triggers reaches a writer that is not superseded, with two exceptions:
 -- 40001 above READ COMMITTED, and a cancel while it waits for a takeover. Nothing of it waits longer than its
 -- lock_timeout.
 --
 -- What the owner's writes call costs them µs: a WHEN 7 to 18, a SET search_path 5, a SELECT 7, a whole call of a
--- plain function 4. So on_write and judge have no search_path of their own, and each name and operator in them is
--- qualified: IN, LIKE, BETWEEN, NULLIF, CASE x WHEN and IS DISTINCT FROM look an operator up, and a bare type is
--- looked for in pg_temp first, where anybody may have a domain of that name (boolean and bigint are words of the
--- grammar, text and jsonb are not).
+-- plain function 4, a look at a sequence less than 1. So on_write and judge have no search_path of their own, and each
+-- name and operator in them is qualified: IN, LIKE, BETWEEN, NULLIF, CASE x WHEN and IS DISTINCT FROM look an operator
+-- up, and a bare type is looked for in pg_temp first, where anybody may have a domain of that name (boolean and
+-- bigint are words of the grammar, text and jsonb are not).
+
+-- The moves of the term, counted as they are made: what a session knows of its tag holds until the next. Begun at
+-- the time of the installation, in µs: of an earlier one nothing is known.
+DO $body$
+BEGIN
+    IF pg_catalog.to_regclass('metafence.moves') IS NULL THEN
+        EXECUTE pg_catalog.format('CREATE SEQUENCE metafence.moves START %s',
+                                  (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint);
+        PERFORM pg_catalog.nextval('metafence.moves'); -- before the first it would show nothing
+    END IF;
+END
+$body$;
 
 -- What observe saw. Bounded: the newest 1000 or so.
 CREATE TABLE IF NOT EXISTS metafence.observed (
@@ -164,7 +177,9 @@ AS $body$
                 AS t ON true
 $body$;
 
--- The mode, if the session's tag is superseded in it; NULL: it may write. For the owner of the term one look-up.
+-- The mode, if the session's tag is superseded in it; NULL: it may write. Found to be the owner's, a session keeps
+-- that, and at which move: on_write asks no more until the next. Not while anybody is about to supersede the tag,
+-- which its row shows in xmax: a takeover without the lock counts its move before it is seen, but writes that first.
 CREATE OR REPLACE FUNCTION metafence.judge() RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1s'
 AS $body$
@@ -175,6 +190,8 @@ DECLARE
     v_superseded boolean;
     v_is_tagged boolean;
     v_is_locked boolean;
+    v_is_settled boolean;
+    v_moves pg_catalog.text;
 BEGIN
     v_tag := pg_catalog.current_setting('application_name');
     v_is_tagged := v_tag OPERATOR(pg_catalog.~~) 'metafence:%';
@@ -188,13 +205,15 @@ BEGIN
         IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed' THEN
             PERFORM metafence.pin_term();
         END IF;
-        SELECT g.owned_term, g.superseded INTO v_owned, v_superseded
+        -- Before the row: what moves after this is not what was read.
+        v_moves := pg_catalog.pg_sequence_last_value('metafence.moves'::pg_catalog.regclass)::pg_catalog.text;
+        SELECT g.owned_term, g.superseded, g.xmax OPERATOR(pg_catalog.=) '0'::pg_catalog.xid
+          INTO v_owned, v_superseded, v_is_settled
           FROM metafence.tag AS g WHERE g.tag OPERATOR(pg_catalog.=) v_tag;
         IF v_owned IS NOT NULL AND NOT v_superseded THEN
-            IF v_is_locked THEN
-                -- For the rest of this transaction: no takeover gets by the lock that it holds, and a
-                -- savepoint that goes back gives up both.
-                v_tag := pg_catalog.set_config('metafence.pass', v_tag, true);
+            IF v_is_locked AND v_is_settled THEN
+                v_moves := pg_catalog.set_config('metafence.owner_since', v_moves, false);
+                v_tag := pg_catalog.set_config('metafence.owner', v_tag, false);
             END IF;
             RETURN NULL;
         END IF;
@@ -288,13 +307,18 @@ DECLARE
     v_is_plain boolean;
     v_rows pg_catalog.jsonb[];
 BEGIN
-    -- Without a pass it is '' or NULL, and so may the name be: who has none is counted.
-    IF pg_catalog.current_setting('metafence.pass', true)
-       OPERATOR(pg_catalog.=) pg_catalog.current_setting('application_name')
-       AND pg_catalog.current_setting('application_name') OPERATOR(pg_catalog.<>) '' THEN
-        RETURN NULL;
-    END IF;
     BEGIN
+        -- Known as the owner, and nothing has moved since, seen with the lock. One expression, as each is set up anew
+        -- in each transaction; CASE, so that nobody else takes the lock. The setting may be '', as a name: counted.
+        IF (CASE WHEN pg_catalog.current_setting('metafence.owner', true)
+                     OPERATOR(pg_catalog.=) pg_catalog.current_setting('application_name')
+                THEN CASE WHEN pg_catalog.current_setting('application_name') OPERATOR(pg_catalog.<>) ''
+                          THEN CASE WHEN pg_catalog.pg_try_advisory_xact_lock_shared(1296453187, 1)
+                THEN pg_catalog.pg_sequence_last_value('metafence.moves'::pg_catalog.regclass)::pg_catalog.text
+                     OPERATOR(pg_catalog.=) pg_catalog.current_setting('metafence.owner_since', true)
+                END END END) THEN
+            RETURN NULL;
+        END IF;
         v_mode := metafence.judge();
         IF v_mode IS NULL THEN
             RETURN NULL;

@@ -58,6 +58,17 @@ CREATE SEQUENCE IF NOT EXISTS metafence.count_recovery_open;     -- that passed 
 CREATE SEQUENCE IF NOT EXISTS metafence.count_recovery_failed;   -- triggers of the recovery that failed
 CREATE SEQUENCE IF NOT EXISTS metafence.count_recovery_unknown;  -- statements and deltas not understood
 CREATE SEQUENCE IF NOT EXISTS metafence.attempt;
+-- Recoveries opened and drops noted, counted as they are made: whoever saw nothing when all that were counted had
+-- ended need not look again until there is another (is_recovering). Begun as metafence.moves.
+DO $body$
+BEGIN
+    IF pg_catalog.to_regclass('metafence.recovery_change') IS NULL THEN
+        EXECUTE pg_catalog.format('CREATE SEQUENCE metafence.recovery_change START %s',
+                                  (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint);
+        PERFORM pg_catalog.nextval('metafence.recovery_change');
+    END IF;
+END
+$body$;
 -- What a refused transaction can't leave in a table: the attempt that was refused, and when (ms).
 CREATE SEQUENCE IF NOT EXISTS metafence.refused_attempt MINVALUE 0 START 0;
 CREATE SEQUENCE IF NOT EXISTS metafence.refused_at MINVALUE 0 START 0;
@@ -209,6 +220,16 @@ $body$;
 
 -- --- the triggers ---
 
+-- Counts what this transaction has made. By the lock, taken first and never exclusively, it is known to be under way.
+CREATE OR REPLACE FUNCTION metafence.count_change() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1296453187, 3);
+    PERFORM nextval('metafence.recovery_change');
+END
+$body$;
+
 -- "global", "database", NULL for an ordinary delete, "?" for one that nobody knows. The first statement of
 -- each attempt deletes the subscriptions that were not finished, of all databases or of one.
 CREATE OR REPLACE FUNCTION metafence.marker_of(p_query text) RETURNS text
@@ -273,6 +294,7 @@ BEGIN
         DELETE FROM metafence.acknowledgement AS a WHERE a.recovery_id <= v_id - 20;
         DELETE FROM metafence.recovery AS r WHERE r.id <= v_id - 200 AND r.closed_at IS NOT NULL;
     END IF;
+    PERFORM metafence.count_change();
     PERFORM metafence.notify_recovery(concat_ws(' ', 'recovery', v_id, p_term, p_scope, coalesce(v_attempt, 0)));
 END
 $body$;
@@ -398,6 +420,7 @@ BEGIN
     VALUES (p_fragment, p_job, v_ids, v_name, pg_current_xact_id(), clock_timestamp(),
             (SELECT t.term FROM metafence.term AS t ORDER BY t.since DESC LIMIT 1), v_was_created)
     RETURNING d.id INTO v_id;
+    PERFORM metafence.count_change();
     IF v_id % 100 = 0 AND current_setting('transaction_isolation') LIKE 'read %' THEN
         DELETE FROM metafence.dropped AS d
          WHERE d.id IN (SELECT x.id FROM metafence.dropped AS x WHERE x.id <= v_id - 10000

@@ -260,6 +260,8 @@ BEGIN
     -- below count from here.
     UPDATE metafence.tag AS g SET superseded = true, last_seen_heartbeat = now()
      WHERE g.tag = v_old_tag AND v_old_tag IS DISTINCT FROM p_tag;
+    -- Behind that update: whoever sees the move also sees that row being written.
+    PERFORM nextval('metafence.moves');
     UPDATE metafence.tag AS g SET owned_term = v_term WHERE g.tag = p_tag;
     -- A superseded tag has to stay known while its process could still be around: 90 days.
     DELETE FROM metafence.tag AS g

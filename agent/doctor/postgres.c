@@ -7,7 +7,8 @@
 #include "agent/doctor/doctor.h"
 #include "agent/pg/survey.h"
 
-#define STATEMENT_MIN_MS 5000 // below it the guard's own statements are cut off
+#define STATEMENT_MIN_MS 5000            // below it the guard's own statements are cut off
+#define TEMP_MIN_KB      (1024LL * 1024) // no statement of a meta writes that much
 #define INSTALL          "metafence sql install --config FILE, as the metas' own role"
 
 static void check_version(struct doctor *doctor, const struct pg_survey *survey)
@@ -167,6 +168,31 @@ static void check_timeouts(struct doctor *doctor, const struct pg_survey *survey
         doctor_ok(doctor, "postgres.lock-timeout", "none");
 }
 
+// What takes writes past the guard, or makes them fail for it.
+static void check_limits(struct doctor *doctor, const struct pg_survey *survey)
+{
+    if (survey->temp_limit_kb >= 0 && survey->temp_limit_kb < TEMP_MIN_KB)
+        doctor_warn(doctor, "postgres.temp-file-limit",
+                    "ALTER ROLE … SET temp_file_limit = -1, or 1 GB and more",
+                    "%lld kB for the metas' role: a statement whose rows go beyond work_mem "
+                    "fails at it, because the guard's trigger is shown them",
+                    (long long)survey->temp_limit_kb);
+    else
+        doctor_ok(doctor, "postgres.temp-file-limit", "%lld kB",
+                  (long long)survey->temp_limit_kb);
+    if (survey->prepared > 0)
+        doctor_bad(doctor, "postgres.prepared",
+                   "look at pg_prepared_xacts: COMMIT or ROLLBACK PREPARED",
+                   "%lld prepared transactions: no takeover can end them, and what they wrote "
+                   "may be committed after it",
+                   (long long)survey->prepared);
+    if (survey->partitions[0])
+        doctor_bad(doctor, "postgres.partitions",
+                   "let metadata be in tables of their own, as RisingWave makes them",
+                   "writes through the parent tables of %.190s are not guarded",
+                   survey->partitions);
+}
+
 // metafence.verified is the one list of what was looked at.
 static void check_release(struct doctor *doctor, const struct sql_status *status)
 {
@@ -196,6 +222,7 @@ void doctor_postgres(struct doctor *doctor, const struct pg_survey *survey)
     }
     check_pooler(doctor, &survey->status);
     check_timeouts(doctor, survey);
+    check_limits(doctor, survey);
     check_release(doctor, &survey->status);
     if (survey->standbys > 0 && !survey->is_synchronous)
         doctor_warn(doctor, "postgres.replication", "set synchronous_standby_names",

@@ -118,6 +118,40 @@ static int ask_tags(struct admin *admin, struct pg_survey *survey, struct err *e
                      &survey->superseded_alive, err);
 }
 
+// What takes writes past the guard's triggers, or makes them fail.
+static int ask_limits(struct admin *admin, struct pg_survey *survey, struct err *err)
+{
+    const char *role = is_plain(survey->meta_role) ? survey->meta_role : "";
+    char sql[1536], limit[ANSWER_SIZE];
+
+    // As time-outs are given, but in kB, and -1 is none.
+    (void)snprintf(
+        sql, sizeof(sql),
+        "SELECT coalesce((SELECT CASE WHEN v ~ '^-?[0-9]+$' THEN v::bigint"
+        " ELSE pg_size_bytes(v) / 1024 END FROM (SELECT split_part(c, '=', 2) AS v"
+        " FROM pg_db_role_setting s, unnest(s.setconfig) c WHERE c LIKE 'temp_file_limit=%%'"
+        " AND s.setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = '%s'))"
+        " AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname ="
+        " current_database())) ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1)"
+        " x), (SELECT reset_val::bigint FROM pg_settings WHERE name = 'temp_file_limit'))",
+        role);
+    if (admin_value(admin, sql, limit, sizeof(limit), err) < 0)
+        return -1;
+    if (limit[0] == '-' || !election_parse_count(limit, &survey->temp_limit_kb))
+        survey->temp_limit_kb = -1;
+    if (ask_count(admin,
+                  "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()",
+                  &survey->prepared, err) < 0)
+        return -1;
+    return admin_value(
+        admin,
+        "SELECT left(string_agg(DISTINCT c.relname, ', '), 190) FROM pg_class c JOIN pg_trigger"
+        " t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_namespace n ON"
+        " n.oid = p.pronamespace JOIN pg_inherits i ON i.inhrelid = c.oid WHERE n.nspname ="
+        " '" SQL_SCHEMA "'",
+        survey->partitions, sizeof(survey->partitions), err);
+}
+
 static int ask_server(struct admin *admin, struct pg_survey *survey, struct err *err)
 {
     char setting[ANSWER_SIZE];
@@ -137,7 +171,8 @@ int pg_survey(const struct sql_options *options, struct pg_survey *ret, struct e
 
     if (sql_status(options, &survey.status, err) < 0 || admin_begin(&admin, err) < 0 ||
         ask_roles(&admin, &survey, err) < 0 || ask_timeouts(&admin, &survey, err) < 0 ||
-        ask_tags(&admin, &survey, err) < 0 || ask_server(&admin, &survey, err) < 0)
+        ask_tags(&admin, &survey, err) < 0 || ask_limits(&admin, &survey, err) < 0 ||
+        ask_server(&admin, &survey, err) < 0)
         return -1;
     *ret = survey;
     return 0;

@@ -15,6 +15,9 @@ struct pg_survey {
     int64_t untagged;         // sessions of the metas' role that carry no tag, now
     int64_t statement_ms;     // statement_timeout of the metas' role here; 0: none
     int64_t lock_ms;          // lock_timeout, the same
+    int64_t temp_limit_kb;    // temp_file_limit of the metas' role; -1: none
+    int64_t prepared;         // prepared transactions of this database
+    char partitions[200];     // guarded tables that are a part of another, cut
     int64_t standbys;         // connected
     bool is_synchronous;      // synchronous_standby_names is set
     int64_t superseded_alive; // superseded tags that still have sessions

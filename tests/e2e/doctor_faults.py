@@ -24,6 +24,16 @@ def sql_faults(role: str, database: str) -> list[tuple[str, str, str]]:
             f"ALTER DATABASE {database} SET lock_timeout = 700",
             f"ALTER DATABASE {database} RESET lock_timeout",
         ),
+        (
+            "postgres.temp-file-limit",
+            f"{alter} SET temp_file_limit = '64MB'",
+            f"{alter} RESET temp_file_limit",
+        ),
+        (
+            "postgres.partitions",
+            "CREATE TABLE whole (LIKE catalog_version); ALTER TABLE catalog_version INHERIT whole",
+            "ALTER TABLE catalog_version NO INHERIT whole; DROP TABLE whole",
+        ),
         ("postgres.trigger", table.format("DISABLE"), table.format("ENABLE")),
         ("risingwave.version", f"{ledger} 'm20991231_1'", f"{ledger} 'm20251223_120000_log'"),
         (

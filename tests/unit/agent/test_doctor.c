@@ -207,7 +207,8 @@ static void test_toml_of_the_metas(void **state)
 // A good database, to be bent by each case.
 static struct pg_survey good_survey(void)
 {
-    struct pg_survey survey = {.version_wanted = 2, .may_act = true, .may_signal = true};
+    struct pg_survey survey = {
+        .version_wanted = 2, .may_act = true, .may_signal = true, .temp_limit_kb = -1};
 
     survey.status = (struct sql_status){.has_schema = true,
                                         .can_read = true,
@@ -251,6 +252,14 @@ static void test_surveys(void **state)
     survey.is_synchronous = false;
     expect_survey(&survey, "postgres.statement-timeout failed, risingwave.version warning, "
                            "postgres.replication warning");
+    survey = good_survey();
+    survey.temp_limit_kb = 1024 * 1024; // the boundary
+    expect_survey(&survey, "");
+    survey.temp_limit_kb--;
+    survey.prepared = 1;
+    (void)snprintf(survey.partitions, sizeof(survey.partitions), "worker");
+    expect_survey(&survey, "postgres.temp-file-limit warning, postgres.prepared failed, "
+                           "postgres.partitions failed");
     survey = good_survey();
     survey.status.version = 1;
     survey.may_signal = false;

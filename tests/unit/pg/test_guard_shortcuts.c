@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owner is judged once a transaction: whatever a session does with its transaction, its
-// settings and its statements, a superseded tag gets nothing by it.
+// The owner is judged once a session and move of the term: whatever a session does with its
+// transaction, its settings and its statements, a superseded tag gets nothing by it.
 #include "tests/unit/pg/scene.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "sql/sql.h"
 
 #define WRITE "UPDATE hummock_sequence SET seq = seq + 1"
 
@@ -24,28 +26,66 @@ static void assert_refused(PGconn *pq, const char *sql)
         fail_msg("%s: \"%s\"", sql, state);
 }
 
-static void test_pass_of_a_session(void **state)
+static void test_what_a_session_knows(void **state)
 {
     struct scene *s = *state;
 
     two_terms(s);
-    // It ends with its transaction …
-    pgt_run(s->b1, "BEGIN; " WRITE);
-    assert_string_equal(pgt_get(s->b1, "SHOW metafence.pass"), TAG_B1);
-    pgt_run(s->b1, "COMMIT");
-    assert_string_equal(pgt_get(s->b1, "SHOW metafence.pass"), "");
-    // … and is nobody else's.
-    pgt_run(s->a1, "SET metafence.pass = '" TAG_B1 "'");
+    // Of itself, beyond its transaction …
+    pgt_run(s->b1, "BEGIN; " WRITE "; COMMIT");
+    assert_string_equal(pgt_get(s->b1, "SHOW metafence.owner"), TAG_B1);
+    // … until the term moves …
+    assert_string_equal(pgt_get(s->a1, "SHOW metafence.owner"), TAG_A1);
+    assert_refused(s->a1, WRITE);
+    // … and of nobody else.
+    pgt_run(s->a1, "SET metafence.owner = '" TAG_B1 "'");
     assert_refused(s->a1, WRITE);
     pgt_run(s->a1, "SET metafence.gate = ''");
     assert_refused(s->a1, WRITE);
-    // Who gives one to itself could as well take off its tag: what is kept out are metas.
-    pgt_run(s->a1, "SET metafence.pass = '" TAG_A1 "'; " WRITE "; RESET metafence.pass");
+    // Who knows better could as well take off its tag: what is kept out are metas.
+    const char *moves = pgt_get(s->admin, "SELECT last_value FROM metafence.moves");
+    pgt_run(s->a1,
+            "SET metafence.owner = '" TAG_A1 "'; SET metafence.owner_since = '%s';" WRITE,
+            moves);
+    pgt_run(s->a1, "RESET metafence.owner_since");
     assert_refused(s->a1, WRITE);
+    // An installation from before another has nothing in common with it.
+    pgt_run(s->admin, "DROP SEQUENCE metafence.moves");
+    PGresult *again = PQexec(s->admin, sql_schema);
+    assert_int_equal(PQresultStatus(again), PGRES_COMMAND_OK);
+    PQclear(again);
+    assert_string_equal(pgt_get(s->admin, "SELECT last_value > %s FROM metafence.moves", moves),
+                        "t");
+}
+
+// A takeover that got no lock is under way: its move is counted, and not to be seen yet. What
+// is judged meanwhile holds for that statement alone.
+static void test_nothing_is_kept_while_it_moves(void **state)
+{
+    struct scene *s = *state;
+
+    two_terms(s);
+    set_guard(s, "observe"); // ends nobody
+    pgt_run(s->b1, "BEGIN; " WRITE);
+    pgt_run(s->a2, "BEGIN");
+    pgt_run(s->admin, "UPDATE election_leader SET last_heartbeat = now() - interval '6s'");
+    assert_string_equal(pgt_campaign(s->a2, "meta-c"), "meta-c");
+    assert_int_equal(counter(s, "takeover_without_lock"), 1);
+    pgt_run(s->b1, WRITE);
+    assert_int_equal(counter(s, "observed"), 0);
+    pgt_run(s->a2, "COMMIT");
+    pgt_run(s->b1, WRITE);
+    assert_int_equal(counter(s, "observed"),
+                     1); // though the lock and the transaction are the same
+    pgt_run(s->b1, "COMMIT");
+    set_guard(s, "enforce");
+    assert_refused(s->b1, WRITE);
+    pgt_run(s->a2, WRITE);
+    assert_string_equal(pgt_get(s->a2, "SHOW metafence.owner"), TAG_A2);
 }
 
 // What a transaction gives back it has to be given again.
-static void test_what_ends_a_pass(void **state)
+static void test_what_gives_up_the_lock(void **state)
 {
     struct scene *s = *state;
     static const char *const ends[] = {
@@ -378,8 +418,9 @@ static void test_hostile_index(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    SCENE_TEST(test_pass_of_a_session),
-    SCENE_TEST(test_what_ends_a_pass),
+    SCENE_TEST(test_what_a_session_knows),
+    SCENE_TEST(test_nothing_is_kept_while_it_moves),
+    SCENE_TEST(test_what_gives_up_the_lock),
     SCENE_TEST(test_settings_within_a_transaction),
     SCENE_TEST(test_mode_within_a_transaction),
     SCENE_TEST(test_another_role),

@@ -96,6 +96,40 @@ static void test_attempts(void **state)
                         "1");
 }
 
+// A session that saw nothing pending looks no more until there is a change. While who makes one
+// is under way it is counted already and not to be seen: nothing is kept then.
+static void test_change_under_way(void **state)
+{
+    struct scene *s = *state;
+
+    for (int how = 0; how < 2; how++) {
+        assert_string_equal(insert_delta(s->b1, DELTA_COMPACTION, NULL, 0), "");
+        const char *calm = pgt_get(s->b1, "SHOW metafence.calm");
+        assert_string_equal(calm, pgt_get(s->admin, "SELECT last_value FROM"
+                                                    " metafence.recovery_change"));
+        PGconn *other = pgt_connect("meta", PGT_DATABASE, TAG_B1);
+        pgt_run(other, "BEGIN");
+        if (how == 0)
+            drop_job(other, 12);
+        else
+            begin_attempt(other, 0);
+        assert_string_equal(insert_delta(s->b1, DELTA_COMPACTION, NULL, 0), "");
+        assert_string_equal(pgt_get(s->b1, "SHOW metafence.calm"), calm);
+        pgt_run(other, "COMMIT");
+        PQfinish(other);
+        // Seen by the very next delta: what is removed is forgotten, the recovery closed.
+        if (how == 0) {
+            assert_string_equal(dropped(s), "112 12 mv_two [1003]");
+            assert_string_equal(remove_table(s->b1, 1003), "");
+            assert_string_equal(dropped(s), "");
+        } else {
+            assert_string_equal(insert_delta(s->b1, DELTA_COMMIT, NULL, 0), "");
+            assert_string_equal(state_of_recovery(s, "recovery_id"), "NULL");
+        }
+    }
+    assert_int_equal(counter(s, "recovery_failed"), 0);
+}
+
 static void test_texts(void **state)
 {
     struct scene *s = *state;
@@ -292,6 +326,7 @@ static void test_rights(void **state)
 static const struct CMUnitTest tests[] = {
     RECOVERY_TEST(test_dropped),
     RECOVERY_TEST(test_attempts),
+    RECOVERY_TEST(test_change_under_way),
     RECOVERY_TEST(test_texts),
     RECOVERY_TEST(test_lists),
     SCENE_TEST(test_versions),

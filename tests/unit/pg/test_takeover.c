@@ -337,27 +337,34 @@ static void test_ends_only_who_is_in_the_way(void **state)
     PQfinish(elsewhere);
 }
 
-// The owner is judged once a transaction; what that rests on is the lock, which it then holds.
-static void test_pass_lasts_as_long_as_the_lock(void **state)
+// What the owner's session knows of itself rests on the lock, which each statement has.
+static void test_known_owner_has_the_lock(void **state)
 {
     struct scene *s = *state;
     static const char *const held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
                                     " AND objid = 1 AND pid = %d";
+    static const char *const writes[] = {"UPDATE worker SET status = 'X'",
+                                         "UPDATE catalog_version SET version = version + 1"};
 
     lead(s);
     (void)pgt_campaign(s->a1, "meta-a");
-    pgt_run(s->a1, "BEGIN; SAVEPOINT p; UPDATE worker SET status = 'X'");
-    assert_string_equal(pgt_get(s->a1, "SHOW metafence.pass"), TAG_A1);
-    assert_string_equal(pgt_get(s->admin, held, PQbackendPID(s->a1)), "1");
-    pgt_run(s->a1, "ROLLBACK TO p");
-    assert_string_equal(pgt_get(s->a1, "SHOW metafence.pass"), "");
-    assert_string_equal(pgt_get(s->admin, held, PQbackendPID(s->a1)), "0");
+    pgt_run(s->a1, "INSERT INTO catalog_version VALUES ('x', 1)");
+    assert_string_equal(pgt_get(s->a1, "SHOW metafence.owner"), TAG_A1);
+    for (size_t i = 0; i < sizeof writes / sizeof writes[0]; i++) {
+        pgt_run(s->a1, "BEGIN; SAVEPOINT p; %s", writes[i]);
+        assert_string_equal(pgt_get(s->admin, held, PQbackendPID(s->a1)), "1");
+        pgt_run(s->a1, "ROLLBACK TO p");
+        assert_string_equal(pgt_get(s->admin, held, PQbackendPID(s->a1)), "0");
+        pgt_run(s->a1, "%s", writes[i]);
+        assert_string_equal(pgt_get(s->admin, held, PQbackendPID(s->a1)), "1");
+        pgt_run(s->a1, "ROLLBACK");
+    }
+    pgt_run(s->a1, "BEGIN; SAVEPOINT p; %s; ROLLBACK TO p", writes[1]);
     take_over(s, s->b1, "meta-b");
-    assert_string_equal(pgt_try(s->a1, "UPDATE worker SET status = 'X'"), "MF001");
+    assert_string_equal(pgt_try(s->a1, "%s", writes[1]), "MF001");
     pgt_run(s->a1, "ROLLBACK");
-    // Nor does it outlive its transaction, or another tag's.
+    // Nor is it another tag's.
     pgt_run(s->b1, "BEGIN; UPDATE worker SET status = 'Y'; COMMIT");
-    assert_string_equal(pgt_get(s->b1, "SHOW metafence.pass"), "");
     pgt_run(s->b1, "BEGIN; UPDATE worker SET status = 'Y';"
                    "SET LOCAL application_name = '" TAG_A1 "'");
     assert_string_equal(pgt_try(s->b1, "UPDATE worker SET status = 'Z'"), "MF001");
@@ -378,7 +385,7 @@ static const struct CMUnitTest tests[] = {
     SCENE_TEST(test_waiting_costs_no_lease),
     SCENE_TEST(test_lock_timeout_of_the_session),
     SCENE_TEST(test_ends_only_who_is_in_the_way),
-    SCENE_TEST(test_pass_lasts_as_long_as_the_lock),
+    SCENE_TEST(test_known_owner_has_the_lock),
 };
 
 UNIT_MAIN(tests)
