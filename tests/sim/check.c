@@ -366,8 +366,8 @@ static const char *unsettled(const struct world *world, int *ret_pod)
     return leaders == 1 ? NULL : "there is no leader";
 }
 
-// A delay that the storm limit, the back-off or a handover to nobody gave is a bounded hold: it
-// may move the moment, also when it has just ended.
+// A delay that the storm limit, a back-off, a handover to nobody or a new pod gave is a bounded
+// hold: it may move the moment, also when it has just ended.
 static int64_t hold_end(const struct world *world)
 {
     int64_t latest = 0;

@@ -287,7 +287,8 @@ struct api_pod *api_of(struct world *world, int pod); // NULL: it lists another,
 void kubelet_booted(struct world *world, int pod);
 bool kubelet_may_run(const struct world *world, int pod);
 int64_t kubelet_restart_ns(struct world *world, int pod);
-int64_t kubelet_start_at(const struct world *world, int pod); // world time; 0: nothing waits
+int64_t kubelet_start_at(const struct world *world,
+                         int pod); // world time; 0: nothing has waited
 void kubelet_begin_end(struct world *world, int pod, int64_t grace_ns);
 void kubelet_event(struct world *world, const struct event *event);
 void kubelet_restart_sidecar(struct world *world, int pod);

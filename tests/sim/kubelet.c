@@ -40,9 +40,7 @@ int64_t kubelet_restart_ns(struct world *world, int pod)
 
 int64_t kubelet_start_at(const struct world *world, int pod)
 {
-    const struct kube_node *node = &world->cluster->nodes[pod];
-
-    return node->start_at > world->now ? node->start_at : 0;
+    return world->cluster->nodes[pod].start_at;
 }
 
 bool kubelet_may_run(const struct world *world, int pod)
@@ -67,7 +65,8 @@ void kubelet_booted(struct world *world, int pod)
     node->is_down = node->is_ending = node->is_stopped = node->reaps_later = false;
     node->wants_order = false;
     node->failures = node->restarts = node->sidecar_restarts = 0;
-    node->start_at = node->expired_at = 0;
+    node->expired_at = 0;
+    node->start_at = world->now;
     node->orders[0] = '\0';
     api_create(world, pod, world->pods[pod].id);
     cluster_post(world, PROBE_NS, CLUSTER_PROBE, pod, 0);
