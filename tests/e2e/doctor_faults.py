@@ -31,8 +31,8 @@ def sql_faults(role: str, database: str) -> list[tuple[str, str, str]]:
         ),
         (
             "postgres.partitions",
-            "CREATE TABLE whole (LIKE catalog_version); ALTER TABLE catalog_version INHERIT whole",
-            "ALTER TABLE catalog_version NO INHERIT whole; DROP TABLE whole",
+            "CREATE TABLE whole (LIKE election_leader); ALTER TABLE election_leader INHERIT whole",
+            "ALTER TABLE election_leader NO INHERIT whole; DROP TABLE whole",
         ),
         ("postgres.trigger", table.format("DISABLE"), table.format("ENABLE")),
         ("risingwave.version", f"{ledger} 'm20991231_1'", f"{ledger} 'm20251223_120000_log'"),
