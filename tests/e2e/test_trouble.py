@@ -212,8 +212,8 @@ def check_growth(windows: list[Window], process: str, is_full: bool) -> None:
     uses = [w.row(process).use for w in windows]
     pids, fds = [u.pid for u in uses], [u.fds for u in uses]
     assert len(set(pids)) == 1, f"{process} did not live for the whole time: {pids}"
-    # In the short form they may be there or not: the connection for requests, and the sessions in Postgres that
-    # an agent opens when its meta first leads.
+    # In the short form they may be there or not: the connection for requests, and the sessions in Postgres
+    # that an agent opens when its meta first leads.
     assert max(fds) - min(fds) <= (0 if is_full else 3), f"{process}: {fds} descriptors"
     assert {u.threads for u in uses} == {1}, f"{process}: {uses}"
     bases = [(uses[0], 0), (uses[len(uses) // 2], 1)] if is_full else [(uses[0], 0)]
