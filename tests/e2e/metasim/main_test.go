@@ -121,12 +121,21 @@ func takePort() int {
 		if ports.taken[port] {
 			continue
 		}
-		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			_ = lis.Close()
+		if isFree(port) {
 			ports.taken[port] = true
 			return port
 		}
 	}
 	panic("no free port")
+}
+
+// isFree looks while nothing forks: a child has the socket until its exec, and the port with it after Close.
+func isFree(port int) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return false
+	}
+	return lis.Close() == nil
 }
