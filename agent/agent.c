@@ -212,8 +212,12 @@ static void stop_if_meta_is_gone(struct agent *agent)
 {
     const struct fence_status *status = &agent->facts.fence.status;
 
-    if (agent->is_stopping && (!agent->facts.fence.known || !(status->flags & SHIM_ALIVE)))
-        loop_stop(agent->loop);
+    if (!agent->is_stopping || (agent->facts.fence.known && (status->flags & SHIM_ALIVE)))
+        return;
+    // A metafence-run that ended with its meta may have left no word of it: the rules keep the
+    // role of a silent one until its deadline, and we won't be there then.
+    kube_label(agent->kube, LABEL_UNKNOWN);
+    loop_stop(agent->loop);
 }
 
 static void on_calm(void *arg)
