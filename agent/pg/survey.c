@@ -10,18 +10,25 @@
 #define ANSWER_SIZE 128
 
 // The default of a session of the metas' role in this database: its own setting, the role's,
-// the database's, the server's; in ms. What our own session was given to start with stands for
-// the server's.
-static const char timeout_of[] =
-    "SELECT coalesce((SELECT CASE WHEN v ~ '^[0-9]+$' THEN v::bigint"
-    " ELSE (extract(epoch FROM v::interval) * 1000)::bigint END FROM (SELECT split_part(c, "
-    "'=', 2)"
-    " AS v FROM pg_db_role_setting s, unnest(s.setconfig) c WHERE c LIKE '%s=%%'"
+// the database's, the server's; a bare number is in the setting's own unit. What our own
+// session was given to start with stands for the server's.
+static const char default_of[] =
+    "SELECT coalesce((SELECT CASE WHEN v ~ '^-?[0-9]+$' THEN v::bigint ELSE %s END"
+    " FROM (SELECT split_part(c, '=', 2) AS v"
+    " FROM pg_db_role_setting s, unnest(s.setconfig) c WHERE c LIKE '%s=%%'"
     " AND s.setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = '%s'))"
-    " AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = "
-    "current_database()))"
-    " ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1) x),"
+    " AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname ="
+    " current_database())) ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1) x),"
     " (SELECT reset_val::bigint FROM pg_settings WHERE name = '%s'))";
+
+struct setting {
+    const char *name;
+    const char *with_unit; // makes v, text with a unit, a number
+};
+static const char in_ms[] = "(extract(epoch FROM v::interval) * 1000)::bigint";
+static const struct setting statement_timeout = {"statement_timeout", in_ms};
+static const struct setting lock_timeout = {"lock_timeout", in_ms};
+static const struct setting temp_file_limit = {"temp_file_limit", "pg_size_bytes(v) / 1024"};
 
 // Role names go into text: those that would need escaping are left out, and nothing is found.
 static bool is_plain(const char *name)
@@ -50,17 +57,28 @@ static int ask_bool(struct admin *admin, const char *sql, bool *ret, struct err 
     return 0;
 }
 
-static int ask_timeouts(struct admin *admin, struct pg_survey *survey, struct err *err)
+// *ret is left alone where the answer is no count (below 0: none).
+static int ask_default(struct admin *admin, const struct pg_survey *survey,
+                       const struct setting *setting, int64_t *ret, struct err *err)
 {
     const char *role = is_plain(survey->meta_role) ? survey->meta_role : "";
-    char sql[1024];
+    char sql[1536], text[ANSWER_SIZE];
+    int64_t number = 0;
 
-    (void)snprintf(sql, sizeof(sql), timeout_of, "statement_timeout", role,
-                   "statement_timeout");
-    if (ask_count(admin, sql, &survey->statement_ms, err) < 0)
+    (void)snprintf(sql, sizeof(sql), default_of, setting->with_unit, setting->name, role,
+                   setting->name);
+    if (admin_value(admin, sql, text, sizeof(text), err) < 0)
         return -1;
-    (void)snprintf(sql, sizeof(sql), timeout_of, "lock_timeout", role, "lock_timeout");
-    return ask_count(admin, sql, &survey->lock_ms, err);
+    if (election_parse_count(text, &number))
+        *ret = number;
+    return 0;
+}
+
+static int ask_timeouts(struct admin *admin, struct pg_survey *survey, struct err *err)
+{
+    if (ask_default(admin, survey, &statement_timeout, &survey->statement_ms, err) < 0)
+        return -1;
+    return ask_default(admin, survey, &lock_timeout, &survey->lock_ms, err);
 }
 
 static int ask_roles(struct admin *admin, struct pg_survey *survey, struct err *err)
@@ -121,24 +139,9 @@ static int ask_tags(struct admin *admin, struct pg_survey *survey, struct err *e
 // What takes writes past the guard's triggers, or makes them fail.
 static int ask_limits(struct admin *admin, struct pg_survey *survey, struct err *err)
 {
-    const char *role = is_plain(survey->meta_role) ? survey->meta_role : "";
-    char sql[1536], limit[ANSWER_SIZE];
-
-    // As time-outs are given, but in kB, and -1 is none.
-    (void)snprintf(
-        sql, sizeof(sql),
-        "SELECT coalesce((SELECT CASE WHEN v ~ '^-?[0-9]+$' THEN v::bigint"
-        " ELSE pg_size_bytes(v) / 1024 END FROM (SELECT split_part(c, '=', 2) AS v"
-        " FROM pg_db_role_setting s, unnest(s.setconfig) c WHERE c LIKE 'temp_file_limit=%%'"
-        " AND s.setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = '%s'))"
-        " AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname ="
-        " current_database())) ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1)"
-        " x), (SELECT reset_val::bigint FROM pg_settings WHERE name = 'temp_file_limit'))",
-        role);
-    if (admin_value(admin, sql, limit, sizeof(limit), err) < 0)
+    survey->temp_limit_kb = -1;
+    if (ask_default(admin, survey, &temp_file_limit, &survey->temp_limit_kb, err) < 0)
         return -1;
-    if (limit[0] == '-' || !election_parse_count(limit, &survey->temp_limit_kb))
-        survey->temp_limit_kb = -1;
     if (ask_count(admin,
                   "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()",
                   &survey->prepared, err) < 0)
