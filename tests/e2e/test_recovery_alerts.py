@@ -3,7 +3,7 @@
 a real Prometheus, with the rules and panels of the chart."""
 
 from harness import Cluster, Lab, boot_ns, wait_for
-from jobs import PATIENCE, make_pending
+from jobs import PATIENCE, Call, Jobs, Pending, make_pending
 from promserver import NAMESPACE, Prometheus, panels
 from scenario import Make
 from test_rw27111 import guarded, wait_refused
@@ -27,13 +27,18 @@ def wait_fires(server: Prometheus, name: str) -> None:
     wait_for(f"{name} fires", lambda: best(server, fires) == 1, 3 * PATIENCE)
 
 
+def hold_purge(cluster: Make, lab: Lab, max_hold: str) -> tuple[Jobs, Prometheus, Pending, int, Call]:
+    """A recovery with a drop pending and a node that can't reset, watched: since when, and its RPC."""
+    jobs, leader = guarded(cluster, maxHold=max_hold, initTimeout="3s")
+    server = watched(lab, jobs.cluster)
+    pending = make_pending(jobs, leader)
+    at = boot_ns()
+    return jobs, server, pending, at, jobs.recover(leader)
+
+
 def test_a_purge_that_is_held_is_an_alert(cluster: Make, lab: Lab) -> None:
     """It is held for as long as it takes until that is seen."""
-    jobs, leader = guarded(cluster, maxHold="30m", initTimeout="3s")
-    server = watched(lab, jobs.cluster)
-    p = make_pending(jobs, leader)
-    at = boot_ns()
-    recovered = jobs.recover(leader)
+    jobs, server, p, at, recovered = hold_purge(cluster, lab, "30m")
     wait_refused(jobs, at)
     wait_fires(server, "MetafencePurgeHeld")
     wait_fires(server, "MetafenceResetsFailing")
@@ -51,11 +56,7 @@ def test_a_purge_that_is_held_is_an_alert(cluster: Make, lab: Lab) -> None:
 
 
 def test_a_hold_without_proof_is_an_alert(cluster: Make, lab: Lab) -> None:
-    jobs, leader = guarded(cluster, maxHold="8s", initTimeout="3s")
-    server = watched(lab, jobs.cluster)
-    p = make_pending(jobs, leader)
-    at = boot_ns()
-    recovered = jobs.recover(leader)
+    jobs, server, p, at, recovered = hold_purge(cluster, lab, "8s")
     wait_for("the purge passes at its bound", lambda: jobs.removals(at, "purge"), PATIENCE)
     wait_fires(server, "MetafencePurgeUnproven")
     p.busy.release()
