@@ -77,17 +77,15 @@ void kube_take_pod(struct kube *kube, const struct k8s_pod *pod)
     set_fact(kube, &fact);
 }
 
-static void on_look(const struct k8s_result *result, void *arg)
+static void take_look(struct kube *kube, const struct k8s_result *result)
 {
-    struct kube *kube = arg;
     struct k8s_pod pod = {0};
     struct err err = {0};
-    int64_t busy_ns =
-        result->retry_after_ns < BUSY_MAX_NS ? result->retry_after_ns : BUSY_MAX_NS;
 
-    kube->look = NULL;
-    if (busy_ns > 0)
-        kube->look_at = instant_max(kube->look_at, instant_add(clock_now(), busy_ns));
+    // What the watch has shown since may be newer, and shows nothing twice: an order that was
+    // taken back would hold again. Who still needs a look gets another one.
+    if (instant_before(result->sent_at, kube->told_at))
+        return;
     if (result->outcome == K8S_NOT_FOUND) {
         kube_take_pod(kube, NULL);
     } else if (result->outcome == K8S_OK && k8s_pod_parse(result->body, &pod, &err) == 0 &&
@@ -96,6 +94,18 @@ static void on_look(const struct k8s_result *result, void *arg)
         if (kube->is_ours)
             kube_orders_read(kube, &pod, result->sent_at);
     }
+}
+
+static void on_look(const struct k8s_result *result, void *arg)
+{
+    struct kube *kube = arg;
+    int64_t busy_ns =
+        result->retry_after_ns < BUSY_MAX_NS ? result->retry_after_ns : BUSY_MAX_NS;
+
+    kube->look = NULL;
+    if (busy_ns > 0)
+        kube->look_at = instant_max(kube->look_at, instant_add(clock_now(), busy_ns));
+    take_look(kube, result);
     kube_step(kube);
 }
 

@@ -70,6 +70,7 @@ static void on_pod(const struct k8s_pod *pod, void *arg)
     struct kube_label_state state = {.version = pod->resource_version,
                                      .own = k8s_pod_label(pod, KUBE_OWN_KEY)};
 
+    kube->told_at = clock_now();
     kube_take_pod(kube, pod);
     if (kube->is_ours) {
         if (kube->role_key[0])
@@ -84,6 +85,7 @@ static void on_absent(void *arg)
 {
     struct kube *kube = arg;
 
+    kube->told_at = clock_now();
     kube_take_pod(kube, NULL);
     kube_step(kube);
 }

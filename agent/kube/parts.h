@@ -82,6 +82,7 @@ struct kube {
     bool is_up;
     struct instant up_since; // or down since
     char error[256];         // the last one; "": none
+    struct instant told_at;  // when it last showed a state of our pod
     // A fresh look at our pod.
     struct k8s_request *look;
     bool wants_look;

@@ -2,11 +2,12 @@
 """Orders by annotation: kubectl and the command line see and undo the same thing, and neither a restart
 of the agent nor an API server that is away loses one."""
 
+import threading
 import time
 from typing import Any
 
 from harness import Pod, hold, wait_for
-from harness.fakeapi import FENCE_KEY, PAUSE_KEY
+from harness.fakeapi import FENCE_KEY, PAUSE_KEY, Request
 from kube import AFTER_FAULT_S, Kube, Open
 
 
@@ -175,6 +176,34 @@ def test_pause_by_annotation(kube: Open) -> None:
     made.api.annotate(pod.name, PAUSE_KEY, None)
     pod.wait_status("not paused", lambda s: s["paused_until"] is None, 5)
     assert made.kills() == 0
+
+
+def test_a_look_that_the_watch_has_overtaken(kube: Open) -> None:
+    """The first read of an agent's pod was answered before the pause ended, and arrives after it."""
+    made = kube()
+    pod = made.start()
+    made.api.annotate(pod.name, PAUSE_KEY, in_minutes(5))
+    pod.wait_status("paused", lambda s: s["paused_until"], 5)
+    pod.kill_agent()
+    is_made, may_arrive = threading.Event(), threading.Event()
+
+    def delay(request: Request) -> None:
+        if request.method == "GET" and request.pod == pod.name:
+            is_made.set()
+            assert may_arrive.wait(30)
+
+    made.api.delay = delay
+    pod.start_agent()
+    assert is_made.wait(10)
+    made.api.annotate(pod.name, PAUSE_KEY, in_minutes(-1))  # over
+    pod.agent_log.expect(10, msg="ordered by annotation", value=made.api.annotation(pod.name, PAUSE_KEY))
+    may_arrive.set()
+
+    def is_not_paused() -> None:
+        status = pod.status()
+        assert status is not None and status["paused_until"] is None
+
+    hold(1, is_not_paused)
 
 
 def test_pause_that_is_no_time(kube: Open) -> None:

@@ -114,6 +114,7 @@ class FakeApi:
         self.fault: str | None = None
         self.denied: Callable[[Request], bool] = lambda _: False  # answered 403
         self.gate: Callable[[Request], None] = lambda _: None  # may keep a request waiting
+        self.delay: Callable[[Request], None] = lambda _: None  # … its answer, which then is of before
         self.page = 0  # a list ends after so many pods, and `rest` is what becomes of the next page
         self.rest = "410"  # or "garbage"
         self._cached: list[dict[str, Any]] | None = None
@@ -616,6 +617,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return None
         api.gate(request)
         status, body = api.answer(request)
+        api.delay(request)
         self._json(status, body)
         return status
 
