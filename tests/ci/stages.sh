@@ -5,6 +5,7 @@
 # choice, $RESULTS is the folder of logs and counts.
 
 CACHE=${METAFENCE_CACHE:-$HOME/.cache/metafence}
+export CCACHE_DIR=$CACHE/ccache CCACHE_MAXSIZE=1G
 JOBS=${JOBS:-$(nproc)}
 C_FOLDERS=(base agent k8s fence tests)
 
@@ -54,7 +55,7 @@ IMAGE_PACKAGES=(
 
 APT_PACKAGES=(
     "${IMAGE_PACKAGES[@]}" git
-    clang-14 clang-format-14 clang-tidy-14 clang-tools-14 libclang-rt-14-dev cppcheck shellcheck
+    ccache clang-14 clang-format-14 clang-tidy-14 clang-tools-14 libclang-rt-14-dev cppcheck shellcheck
     libcmocka-dev postgresql-15 pgbouncer spin python3-venv skopeo
     runc containernetworking-plugins nftables iproute2 conntrack openssl
 )
@@ -177,10 +178,10 @@ configure()
 {
     local dir=$1 compiler=$2 want
     shift 2
-    want="$compiler $*"
+    want="ccache $compiler $*"
     if [ "$(cat "$dir/options" 2>/dev/null)" != "$want" ]; then
         rm -rf "$dir"
-        CC=$compiler meson setup "$dir" -Dwerror=true "$@" > "$RESULTS/meson-setup.log" 2>&1 || {
+        CC="ccache $compiler" meson setup "$dir" -Dwerror=true "$@" > "$RESULTS/meson-setup.log" 2>&1 || {
             tail -n 20 "$RESULTS/meson-setup.log" >&2
             return 1
         }
@@ -265,11 +266,27 @@ check_static()
     build/gcc/fence/metafence-run --version
 }
 
-# tidy_one FILE: a file that was found clean stays so until it, a header or the rules change.
+# A line "SOURCE FILE..." for each C file: all that the compiler read for it, as the last build noted.
+files_read()
+{
+    ninja -C build/asan -t deps | awk '
+        /^[^ ]/ { source = "" }
+        /^ / {
+            if ($1 !~ /^\// && !sub(/^\.\.\/\.\.\//, "", $1)) $1 = "build/asan/" $1
+            if (!source && $1 ~ /\.c$/) source = $1
+            if (source) read[source] = read[source] " " $1
+        }
+        END { for (source in read) print source read[source] }'
+}
+
+# tidy_one FILE: a file that was found clean stays so until something that it is compiled from, its flags
+# or the rules change.
 tidy_one()
 {
-    local stamp
-    stamp=build/tidy/$(cat "$1" build/results/tidy-common | sha256sum | cut -c1-20)
+    local read stamp
+    read=$(sed -n "s|^$1 ||p" "$RESULTS/files-read")
+    # shellcheck disable=SC2086 # one word a file
+    stamp=$CACHE/tidy/$(cat "$1" $read "$RESULTS/tidy-rules" | sha256sum | cut -c1-32)
     [ -f "$stamp" ] && return 0
     # Standard error only counts the warnings of system headers.
     clang-tidy-14 -p build/asan --quiet "$1" 2> /dev/null || return
@@ -280,11 +297,13 @@ tidy_one()
 # second on, version 14 takes every va_list for uninitialized.
 check_tidy()
 {
-    mkdir -p build/tidy
-    find build/tidy -mtime +7 -delete
-    find base agent k8s fence build/asan -name '*.h' -print0 | sort -z |
-        xargs -0 cat .clang-tidy > build/results/tidy-common
+    mkdir -p "$CACHE/tidy"
+    find "$CACHE/tidy" -mtime +30 -delete
+    files_read > "$RESULTS/files-read"
+    find meson.build base agent k8s fence -name meson.build -print0 | sort -z |
+        { clang-tidy-14 --version; xargs -0 cat .clang-tidy; } > "$RESULTS/tidy-rules"
     export -f tidy_one
+    export CACHE
     # shellcheck disable=SC2016 # for the inner shell
     find base agent k8s fence -name '*.c' -print0 | sort -z |
         xargs -0 -n 1 -P "$JOBS" bash -c 'tidy_one "$0"'
