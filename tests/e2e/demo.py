@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness import Cluster, Lab, Pod, boot_ns, hold, wait_for
-from harness.lab import clean_after_crashes, root_dir
+from harness.lab import clean_after_crashes, remove_databases, root_dir
 from harness.paths import Missing, metafence, metafence_run, metasim, postgres_bin
 from harness.process import signal_pid
 from scenario import cut_link
@@ -165,6 +165,7 @@ def stop(screen: Screen) -> int:
                     signal_pid(int(pid), signal.SIGKILL)
             except FileNotFoundError:
                 continue
+        remove_databases(lab)
         shutil.rmtree(lab, ignore_errors=True)
         for suffix in (".kept", ".lock"):
             lab.with_suffix(suffix).unlink(missing_ok=True)

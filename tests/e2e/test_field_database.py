@@ -53,6 +53,10 @@ def test_lease_withdrawn_early(cluster: Make, how: str) -> None:
     old = made.start()
     other = made.pods[1]
     pid = old.meta_pid
+    beat = "SELECT last_heartbeat FROM election_leader"
+    before = made.postgres.sql(beat)
+    # Right after a renewal: the next one would tell meta itself before an agent looks.
+    wait_for("a renewal", lambda: made.postgres.sql(beat) != before, made.ttl, every=0.01)
     with made.postgres.connect() as session, session.transaction():
         if how == "deleted":
             session.execute("DELETE FROM election_leader")

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from .process import Process, adopt_orphans, descendants, signal_pid
+from .sysv import remove_segment
 
 PORT_FIRST, PORT_LAST, PORT_BLOCK = 25000, 29999, 20
 
@@ -53,6 +54,13 @@ def _lock(path: Path) -> int | None:
         return None
 
 
+def remove_databases(folder: Path) -> None:
+    """Of a lab whose processes are dead."""
+    for data in folder.glob("*/data"):
+        remove_segment(data)
+        shutil.rmtree(data, ignore_errors=True)
+
+
 KEEP_LOGS_S = 24 * 3600
 
 
@@ -66,6 +74,7 @@ def clean_after_crashes() -> None:
         kept = lock.with_suffix(".kept")
         is_demo = lock.with_suffix("").joinpath("pids").exists()
         if not kept.exists() or (not is_demo and time.time() - kept.stat().st_mtime > KEEP_LOGS_S):
+            remove_databases(lock.with_suffix(""))
             shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
             kept.unlink(missing_ok=True)
             lock.unlink(missing_ok=True)
@@ -138,9 +147,8 @@ class Lab:
                 signal_pid(pid, signal.SIGKILL)
             process.kill()
         self._end_orphans()
+        remove_databases(self.dir)
         if keep_logs:
-            for data in self.dir.glob("*/data"):
-                shutil.rmtree(data, ignore_errors=True)
             self.dir.with_suffix(".kept").touch()
         else:
             shutil.rmtree(self.dir, ignore_errors=True)

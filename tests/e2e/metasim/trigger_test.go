@@ -67,7 +67,7 @@ func TestH3TriggerReturnsNull(t *testing.T) {
 	t.Parallel()
 	hot.Lock()
 	defer hot.Unlock()
-	c := newCluster(t, setup{})
+	c := newCluster(t, setup{lease: 3 * ttl}) // outlives the fault, however slowly the test looks
 	l := c.start()
 	at := clock.BootNS()
 	trigger(c, "BEFORE UPDATE", `IF tag = 'n0' THEN RETURN NULL; END IF;`)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 from harness.paths import postgres_bin
+from harness.sysv import remove_segment
 from harness.waiting import wait_for
 from kubelab import LabError, Postgres
 from kubelab.programs import Program, run_tracked
@@ -108,7 +109,9 @@ class Standby:
     def take_over(self) -> None:
         """Returns when it takes writes, at the primary's address and as its program."""
         self._program.kill()
+        remove_segment(self.data)
         (self.data / "postgresql.conf").write_text(self._before)
+        remove_segment(self._primary.data)
         shutil.rmtree(self._primary.data)
         self.data.rename(self._primary.data)
         (self._primary.data / "postmaster.pid").unlink(missing_ok=True)
@@ -118,6 +121,7 @@ class Standby:
     def close(self) -> None:
         """When it did not come to that. A second call does nothing."""
         self._program.kill()
+        remove_segment(self.data)
         shutil.rmtree(self.data, ignore_errors=True)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.process import signal_pid
+from harness.sysv import remove_segment
 from harness.waiting import wait_for
 
 from . import cgroups, network
@@ -53,6 +54,8 @@ def remove(layout: Layout) -> None:
         return not left
 
     wait_for(f"all processes of {layout.prefix} end", all_ended, 30)
+    for data in (layout.dir / "pg").glob("*"):
+        remove_segment(data)
     for point in mounts(layout):
         subprocess.run(["umount", "--lazy", point], check=True)
     for name in network.existing(layout.prefix):
