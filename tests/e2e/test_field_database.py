@@ -185,6 +185,9 @@ def fill(made: Cluster, held: Sessions) -> None:
             return
 
 
+RESERVED = 3  # slots for the superuser, by default
+
+
 def agents_sessions(admin: "psycopg.Connection[Any]") -> int:
     counted = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'metafence'"
     row = admin.execute(counted).fetchone()
@@ -210,14 +213,19 @@ def test_no_free_slot(cluster: Make) -> None:
         assert agents_sessions(admin) <= 3 * len(made.pods)
 
         def all_are_out() -> bool:
-            """An agent may be quicker than we are with the slot that it has just lost."""
-            admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'metafence'"
-            )
+            """Awake, an agent would be quicker than we are with the slot that it has just lost. Who logs in just
+            then has a slot and is not seen."""
+            ends = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            admin.execute(f"{ends} WHERE application_name = 'metafence'")
             fill(made, held)
-            return agents_sessions(admin) == 0
+            seen = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+            return agents_sessions(admin) == 0 and admin.execute(seen).fetchone() == (50 - RESERVED,)
 
-        wait_for("no agent has a session", all_are_out, 20)
+        for pod in made.pods:
+            pod.agent.signal(signal.SIGSTOP)
+        wait_for("no agent has a session", all_are_out, 3)
+        for pod in made.pods:
+            pod.agent.signal(signal.SIGCONT)
         before, began = made.postgres.log.read_text().count("FATAL"), boot_ns()
         leader.wait_status("refusal is told", lambda s: s["not_covered"], 10)
         hold(made.ttl + 2)
