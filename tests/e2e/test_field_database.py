@@ -213,8 +213,8 @@ def test_no_free_slot(cluster: Make) -> None:
         assert agents_sessions(admin) <= 3 * len(made.pods)
 
         def all_are_out() -> bool:
-            """Awake, an agent would be quicker than we are with the slot that it has just lost. Who logs in just
-            then has a slot and is not seen."""
+            """Awake, an agent would be quicker than we are with the slot that it has just lost. Who logs in
+            meanwhile has a slot and is not seen."""
             ends = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
             admin.execute(f"{ends} WHERE application_name = 'metafence'")
             fill(made, held)
