@@ -25,7 +25,7 @@ Objects = list[dict[str, Any]]
 @cache
 def helm() -> Path:
     """The one that the test cluster of this tree is built with; beside it is `mutate`."""
-    done = subprocess.run([BUILD, "--where"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([BUILD, "--where"], capture_output=True, text=True, timeout=LONG_S)
     assert done.returncode == 0, done.stderr
     found = Path(done.stdout.strip()) / "helm"
     assert found.exists(), f"no {found}: run {BUILD}"
@@ -42,7 +42,7 @@ def program(name: str, folder: str) -> Path:
 
 
 def run(*words: str | Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([helm(), *words], capture_output=True, text=True, timeout=60)
+    return subprocess.run([helm(), *words], capture_output=True, text=True, timeout=LONG_S)
 
 
 def _options(values: list[str], json_values: dict[str, Any] | None) -> list[str]:
