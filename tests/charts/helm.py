@@ -18,6 +18,8 @@ METASIM = REPO / "tests" / "e2e" / "charts" / "metasim"
 NEEDED = ["config.postgres.host=pg", "config.postgres.database=metadata", "config.postgres.user=rw"]
 
 KUBE = "1.37.0"
+# Helm takes a tenth of a second; a machine that is busy with other tests has needed a minute for it.
+LONG_S = 300
 
 Objects = list[dict[str, Any]]
 
