@@ -2,7 +2,6 @@
 #include "agent/config_option.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -178,6 +177,13 @@ const size_t config_option_count = sizeof(config_options) / sizeof(config_option
 static_assert(sizeof(config_options) / sizeof(config_options[0]) <= CONFIG_OPTIONS_MAX,
               "struct config has too few origins");
 
+static char letter_of_annotation(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return (char)(c - 'A' + 'a');
+    return c == '_' ? '-' : c;
+}
+
 char *config_annotation(const struct config_option *option, char *buf, size_t size)
 {
     size_t used = 0;
@@ -187,7 +193,7 @@ char *config_annotation(const struct config_option *option, char *buf, size_t si
         (size_t)snprintf(buf, size, CONFIG_ANNOTATIONS "%s", option->env + strlen(ENV_PREFIX));
     assert(used < size);
     for (size_t i = strlen(CONFIG_ANNOTATIONS); i < used; i++)
-        buf[i] = buf[i] == '_' ? '-' : (char)tolower((unsigned char)buf[i]);
+        buf[i] = letter_of_annotation(buf[i]);
     return buf;
 }
 
