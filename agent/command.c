@@ -18,6 +18,15 @@ static void put_metrics(const struct agent *agent, struct buf *answer)
     buf_done(&page);
 }
 
+static void put_config(const struct agent *agent, struct buf *answer)
+{
+    struct buf shown = {0};
+
+    config_show_json(&agent->config, agent->password != NULL, &shown);
+    buf_append(answer, shown.data, shown.len - 1); // an answer ends with its own newline
+    buf_done(&shown);
+}
+
 void command_take(const struct control_request *request, struct buf *answer, void *arg)
 {
     struct agent *agent = arg;
@@ -28,6 +37,7 @@ void command_take(const struct control_request *request, struct buf *answer, voi
     case CONTROL_RECONCILE: workers_order(agent->workers, request->is_dry, answer); return;
     case CONTROL_REPORT: workers_report_json(agent->workers, answer); return;
     case CONTROL_METRICS: put_metrics(agent, answer); return;
+    case CONTROL_CONFIG: put_config(agent, answer); return;
     case CONTROL_RECOVER:
     case CONTROL_HANDOVER: planned_order(agent, request, answer); return;
     case CONTROL_FENCE:

@@ -22,6 +22,13 @@ struct buf;
 #define CONFIG_SOCKET_SIZE 108 // sun_path
 #define CONFIG_NAME_SIZE   64  // Postgres cuts identifiers at 63 bytes
 #define CONFIG_OPTIONS_MAX 64
+#define CONFIG_ERROR_SIZE  256
+
+// What a pod's own annotations are called; some options, and the image, which the injection
+// reads, may be said there.
+#define CONFIG_ANNOTATIONS      "metafence.io/"
+#define CONFIG_IMAGE_ANNOTATION CONFIG_ANNOTATIONS "image"
+#define CONFIG_ANNOTATION_SIZE  64
 
 enum config_source {
     CONFIG_FROM_DEFAULT = 0,
@@ -110,6 +117,8 @@ struct config {
     int64_t meta_dashboard_port;
     bool notify;
     char log_level[8];
+    // What is wrong with the pod's own annotations, none of which holds then; "": nothing.
+    char override_error[CONFIG_ERROR_SIZE];
     // Where each option's value came from, in the order of the table; line is 0 unless from a
     // file.
     struct {
@@ -135,10 +144,11 @@ struct config_input {
 void config_defaults(struct config *ret);
 
 // Parses and checks everything, including core_config_check. On success *ret is wholly
-// overwritten. On failure *ret holds what could be understood before and after the mistake,
-// over the defaults: only where to listen (control, HTTP), where metafence-run is and where its
-// copy goes may be used of it. Errors: INVALID, "FILE:line:column: key: what is wrong, the
-// fix".
+// overwritten; what the pod's own annotations say counts if all of it can be read and fits into
+// the lease, else none of it does and override_error has the reason. On failure *ret holds what
+// could be understood before and after the mistake, over the defaults: only where to listen
+// (control, HTTP), where metafence-run is and where its copy goes may be used of it. Errors:
+// INVALID, "FILE:line:column: key: what is wrong, the fix".
 must_check int config_parse(const struct config_input *input, struct config *ret,
                             struct err *err);
 
@@ -149,6 +159,11 @@ must_check int config_read_file(const char *path, struct buf *ret_bytes, struct 
 // config_read_file and config_parse with the process environment, which holds without a file,
 // too.
 must_check int config_load(const char *path, struct config *ret, struct err *err);
+
+// Whether an annotation of the pod is one of those that say an option for it.
+bool config_is_annotation(const char *key);
+// How many options the pod's own annotations have said.
+size_t config_override_count(const struct config *config);
 
 // What `config show` prints: valid YAML, each line with its value's origin, never a secret.
 // `password_in_env` only says where the password would come from.

@@ -2,11 +2,14 @@
 #include "agent/config_option.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "agent/config.h"
 
 #define NAME_MAX_LEN 48 // longer keys are compared by their beginning
+
+#define ENV_PREFIX "METAFENCE_"
 
 #define MS NS_PER_MS
 #define S  NS_PER_SEC
@@ -21,6 +24,8 @@
     {key, OPTION_TEXT, flags, fallback, 0, 0, NULL, env, AT(field), doc}
 #define DURATION(key, fallback, min, max, field, doc) \
     {key, OPTION_DURATION, 0, fallback, min, max, NULL, NULL, AT(field), doc}
+#define PER_POD(key, fallback, min, max, env, field, doc) \
+    {key, OPTION_DURATION, OPTION_PER_POD, fallback, min, max, NULL, env, AT(field), doc}
 #define NUMBER(key, fallback, min, max, field, doc) \
     {key, OPTION_NUMBER, 0, fallback, min, max, NULL, NULL, AT(field), doc}
 
@@ -33,8 +38,8 @@ const struct config_option config_options[] = {
      "when the lease runs out unseen: auto holds a provably single replica, fence never does"},
     {"notify", OPTION_BOOL, 0, "true", 0, 0, NULL, NULL, AT(notify),
      "listen for the term trigger's NOTIFY, besides polling"},
-    {"logLevel", OPTION_CHOICE_TEXT, 0, "info", 0, 0, "debug|info|warn|error", NULL,
-     AT(log_level), "lines below this level are not written"},
+    {"logLevel", OPTION_CHOICE_TEXT, OPTION_PER_POD, "info", 0, 0, "debug|info|warn|error",
+     "METAFENCE_LOG_LEVEL", AT(log_level), "lines below this level are not written"},
 
     TEXT("postgres.host", OPTION_REQUIRED | OPTION_NO_SPACE, NULL, NULL, postgres.host,
          "host name or address of the meta store's Postgres"),
@@ -49,10 +54,12 @@ const struct config_option config_options[] = {
      "as in libpq"},
     TEXT("postgres.sslRootCert", OPTION_ABSOLUTE, NULL, NULL, postgres.ssl_root_cert,
          "certificates of the authorities that may sign the server's"),
-    DURATION("postgres.connectTimeout", "2s", 10 * MS, 60 * S, core.connect_timeout_ns,
-             "for a new connection, authentication included"),
-    DURATION("postgres.queryTimeout", "2s", 10 * MS, 60 * S, core.query_timeout_ns,
-             "for a read; after half of it a second connection is tried"),
+    PER_POD("postgres.connectTimeout", "2s", 10 * MS, 60 * S, "METAFENCE_CONNECT_TIMEOUT",
+            core.connect_timeout_ns,
+            "for a new connection, authentication included"),
+    PER_POD("postgres.queryTimeout", "2s", 10 * MS, 60 * S, "METAFENCE_QUERY_TIMEOUT",
+            core.query_timeout_ns,
+            "for a read; after half of it a second connection is tried"),
     TEXT("postgres.applicationName", OPTION_REQUIRED, "metafence", NULL,
          postgres.application_name, "application_name of the agent's own sessions"),
 
@@ -65,7 +72,8 @@ const struct config_option config_options[] = {
     DURATION("election.ttl", "30s", 1 * S, 24 * H, core.ttl_ns,
              "meta_leader_lease_secs of the metas: must be the same number"),
 
-    DURATION("timing.poll", "250ms", 10 * MS, 1 * H, core.poll_ns, "between two reads"),
+    PER_POD("timing.poll", "250ms", 10 * MS, 1 * H, "METAFENCE_POLL", core.poll_ns,
+            "between two reads"),
     DURATION("timing.renewGap", "3s", 100 * MS, 60 * S, core.renew_gap_ns,
              "longest pause between two renewals of a healthy leader"),
     DURATION("timing.margin", "2s", 10 * MS, 60 * S, core.margin_ns,
@@ -168,6 +176,26 @@ const struct config_option config_options[] = {
 const size_t config_option_count = sizeof(config_options) / sizeof(config_options[0]);
 static_assert(sizeof(config_options) / sizeof(config_options[0]) <= CONFIG_OPTIONS_MAX,
               "struct config has too few origins");
+
+static char letter_of_annotation(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return (char)(c - 'A' + 'a');
+    return c == '_' ? '-' : c;
+}
+
+char *config_annotation(const struct config_option *option, char *buf, size_t size)
+{
+    size_t used = 0;
+
+    assert((option->flags & OPTION_PER_POD) && strlen(option->env) > strlen(ENV_PREFIX));
+    used =
+        (size_t)snprintf(buf, size, CONFIG_ANNOTATIONS "%s", option->env + strlen(ENV_PREFIX));
+    assert(used < size);
+    for (size_t i = strlen(CONFIG_ANNOTATIONS); i < used; i++)
+        buf[i] = letter_of_annotation(buf[i]);
+    return buf;
+}
 
 static size_t min3(size_t a, size_t b, size_t c)
 {

@@ -19,6 +19,9 @@ enum option_flag {
     OPTION_ABSOLUTE = 1U << 1, // a path that starts with /
     OPTION_NO_SPACE = 1U << 2,
     OPTION_TABLE = 1U << 3, // [schema.]table of plain identifiers
+    // A pod may say otherwise, by an annotation that the chart puts into `env`. Only for what
+    // nobody but this agent has to know, and where the file's own value is safe as well.
+    OPTION_PER_POD = 1U << 4,
 };
 
 struct config_option {
@@ -37,6 +40,9 @@ struct config_option {
 
 extern const struct config_option config_options[];
 extern const size_t config_option_count;
+
+// "metafence.io/log-level" of METAFENCE_LOG_LEVEL; returns buf. For OPTION_PER_POD alone.
+char *config_annotation(const struct config_option *option, char *buf, size_t size);
 
 // The key that `key` probably meant, or NULL when none is near.
 const char *config_nearest(const char *key);

@@ -56,11 +56,17 @@ static bool is_text(const struct config_option *option)
 
 static void put_source(const struct config *config, size_t index, struct buf *out)
 {
+    const struct config_option *option = &config_options[index];
+    char annotation[CONFIG_ANNOTATION_SIZE];
+
     switch (config->origin[index].source) {
     case CONFIG_FROM_DEFAULT: buf_puts(out, "default"); break;
     case CONFIG_FROM_FILE: buf_printf(out, "file, line %d", config->origin[index].line); break;
-    case CONFIG_FROM_ENV: buf_printf(out, "environment %s", config_options[index].env); break;
+    case CONFIG_FROM_ENV: buf_printf(out, "environment %s", option->env); break;
     }
+    if (config->origin[index].source == CONFIG_FROM_ENV && (option->flags & OPTION_PER_POD))
+        buf_printf(out, ", annotation %s",
+                   config_annotation(option, annotation, sizeof(annotation)));
 }
 
 static const char *password_origin(const struct config *config, bool in_env)
@@ -145,6 +151,8 @@ static void put_type(const struct config_option *option, struct buf *out)
 
 void config_describe(struct buf *out)
 {
+    char annotation[CONFIG_ANNOTATION_SIZE];
+
     for (size_t i = 0; i < config_option_count; i++) {
         const struct config_option *option = &config_options[i];
 
@@ -156,6 +164,9 @@ void config_describe(struct buf *out)
             buf_puts(out, "; required");
         if (option->env)
             buf_printf(out, "; environment %s", option->env);
+        if (option->flags & OPTION_PER_POD)
+            buf_printf(out, "; annotation %s",
+                       config_annotation(option, annotation, sizeof(annotation)));
         buf_printf(out, ")\n    %s\n", option->doc);
     }
 }
@@ -168,6 +179,8 @@ static void put_member(struct buf *out, const char *name, const char *value)
 
 void config_describe_json(struct buf *out)
 {
+    char annotation[CONFIG_ANNOTATION_SIZE];
+
     for (size_t i = 0; i < config_option_count; i++) {
         const struct config_option *option = &config_options[i];
         struct buf type = {0};
@@ -182,6 +195,9 @@ void config_describe_json(struct buf *out)
                    (option->flags & OPTION_REQUIRED) && !option->fallback ? "true" : "false");
         if (option->env)
             put_member(out, "environment", option->env);
+        if (option->flags & OPTION_PER_POD)
+            put_member(out, "annotation",
+                       config_annotation(option, annotation, sizeof(annotation)));
         put_member(out, "doc", option->doc);
         buf_putc(out, '}');
         buf_done(&type);

@@ -24,7 +24,7 @@ struct control {
 
 static const char *const command_names[] = {"status",   "fence",     "unfence", "pause",
                                             "resume",   "reconcile", "report",  "recover",
-                                            "handover", "metrics"};
+                                            "handover", "metrics",   "config"};
 #define COMMAND_COUNT (sizeof(command_names) / sizeof(command_names[0]))
 
 const char *control_command_name(enum control_command command)
@@ -44,7 +44,7 @@ static int take_command(const cJSON *item, struct control_request *request, stru
     }
     return err_set(err, ERR_INVALID, 0,
                    "unknown command: use status, fence, unfence, pause, resume, reconcile, "
-                   "report, recover, handover or metrics");
+                   "report, recover, handover, metrics or config");
 }
 
 static int take_reason(const cJSON *item, struct control_request *request, struct err *err)

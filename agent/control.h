@@ -31,6 +31,7 @@ enum control_command {
     CONTROL_RECOVER,   // wait for pending drops, then a global recovery
     CONTROL_HANDOVER,  // … then the fence of a leader, and another one leads
     CONTROL_METRICS,   // as Prometheus gets them
+    CONTROL_CONFIG,    // what it runs on
 };
 
 struct control_request {
@@ -45,8 +46,8 @@ struct control_request {
 const char *control_command_name(enum control_command command);
 
 // {"cmd":"status"|"fence"|"unfence"|"pause"|"resume"|"reconcile"|"report"|"recover"|"handover"|
-// "metrics", "reason":"…", "for":"30m", "wait":"60s", "dry":true}; "for" belongs to pause
-// alone, which needs it, "wait" to recover and handover, and "dry" to reconcile. Unknown
+// "metrics"|"config", "reason":"…", "for":"30m", "wait":"60s", "dry":true}; "for" belongs to
+// pause alone, which needs it, "wait" to recover and handover, and "dry" to reconcile. Unknown
 // members are refused: a typo must not turn into something else. Errors: INVALID, saying what
 // is wrong and how to write it.
 must_check int control_parse(const char *line, size_t len, struct control_request *ret,

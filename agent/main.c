@@ -2,8 +2,8 @@
 #include "agent/cli/cli.h"
 #include "agent/run.h"
 
-static const char *const config_verbs[] = {"validate", "show", "options", NULL};
-static const char *const completion_verbs[] = {"bash", NULL};
+static const char *const config_verbs[] = {"validate", "show", "diff", "options", NULL};
+static const char *const completion_verbs[] = {"bash", "kubectl", NULL};
 static const char *const logs_verbs[] = {"pretty", NULL};
 static const char *const sql_verbs[] = {"install", "uninstall", "print", "status", NULL};
 
@@ -69,8 +69,11 @@ static const struct cli_command commands[] = {
      "kubectl logs POD -c metafence -f | metafence logs pretty\n"
      "Lines of others, such as meta's, stay as they are.",
      cli_logs},
-    {"config", CLI_OPTION_CONFIG | CLI_OPTION_OUTPUT, config_verbs,
-     "check a configuration, show it as it takes effect, list all options", NULL, cli_config},
+    {"config", TO_AGENT | CLI_OPTION_TIMEOUT, config_verbs,
+     "check a configuration, show it as it takes effect, list all options",
+     "diff: what the agent runs on, against the file and environment as they are now, which\n"
+     "its next start would read; exit status 1 says that something differs.",
+     cli_config},
     {"sql",
      CLI_OPTION_CONFIG | CLI_OPTION_OUTPUT | CLI_OPTION_TIMEOUT | CLI_OPTION_ROLE |
          CLI_OPTION_GUARD | CLI_OPTION_RECOVERY | CLI_OPTION_DRY_RUN,
@@ -80,7 +83,9 @@ static const struct cli_command commands[] = {
      "the terms from 1 again, which costs the leader a restart.",
      cli_sql},
     {"completion", 0, completion_verbs, "print what a shell needs to complete commands",
-     "source <(metafence completion bash)", cli_completion},
+     "bash: source <(metafence completion bash)\n"
+     "kubectl: the file kubectl_complete-metafence, for `kubectl metafence`",
+     cli_completion},
     {"version", CLI_OPTION_OUTPUT, NULL, "versions of the program and its libraries", NULL,
      cli_version},
     {0},

@@ -133,6 +133,9 @@ static void say_start(const struct choice *choice, const char *path)
     if (choice->error.kind != ERR_NONE)
         log_error("ConfigInvalid", kv_err(&choice->error),
                   kv_str("running_on", choice->is_last_good ? "last good" : "built-in"));
+    if (config->override_error[0])
+        log_error("OverridesInvalid: none of the pod's annotations holds",
+                  kv_str("error", config->override_error));
 }
 
 int run_agent(const struct cli_args *args)

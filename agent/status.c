@@ -275,6 +275,7 @@ static void put_config(const struct agent *agent, struct buf *out)
     put_text(out, "running_on",
              is_good ? "file" : (agent->is_last_good ? "last good" : "built-in"));
     put_text(out, "error", agent->config_error);
+    put_text(out, "override_error", agent->config.override_error);
     buf_putc(out, '}');
 }
 

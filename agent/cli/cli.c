@@ -294,21 +294,20 @@ static void print_words(const struct cli_command *command)
             (void)printf("--%s ", options[i].name);
 }
 
-// What may stand behind an option: a file, or one of a few words.
-static void print_values(const struct option *option)
+// What may stand behind an option: a file, found by `for_path`, or one of a few words.
+static void print_values(const struct option *option, const char *for_path)
 {
     bool is_path = option->value &&
                    (strcmp(option->value, "FILE") == 0 || strcmp(option->value, "PATH") == 0);
 
     if (!option->value)
         return;
+    (void)fputs("    ", stdout);
     if (option->letter)
-        (void)printf("    -%c | ", option->letter);
-    else
-        (void)printf("    ");
+        (void)printf("-%c | ", option->letter);
     (void)printf("--%s) ", option->name);
     if (is_path) {
-        (void)puts("mapfile -t COMPREPLY < <(compgen -f -- \"$word\"); return ;;");
+        (void)printf("%s ;;\n", for_path);
         return;
     }
     (void)printf("words='");
@@ -317,8 +316,78 @@ static void print_values(const struct option *option)
     (void)puts("' ;;");
 }
 
+// Of the binary in the pod, `kubectl metafence` leaves out what makes no sense from outside.
+static bool is_for_kubectl(const struct cli_command *command)
+{
+    return strcmp(command->name, "agent") != 0 && strcmp(command->name, "completion") != 0;
+}
+
+static const char kubectl_head[] =
+    "#!/usr/bin/env bash\n"
+    "# SPDX-License-Identifier: Apache-2.0\n"
+    "# By `metafence completion kubectl`. What kubectl's own completion asks for `kubectl\n"
+    "# metafence`: its words, the last as far as it is typed. Put it into PATH beside\n"
+    "# kubectl-metafence.\n"
+    "command='' before='' words='' where=()\n"
+    "while [ $# -gt 1 ]; do\n"
+    "    before=$1\n"
+    "    shift\n"
+    "    [ -z \"$command\" ] || continue\n"
+    "    case $before in\n"
+    "    -n | --namespace | --context | --kubeconfig | --request-timeout)\n"
+    "        [ $# -le 1 ] || { where+=(\"$before\" \"$1\") && shift && before=''; }\n"
+    "        ;;\n"
+    "    -p | --pod | -l | --selector | -v | --v) [ $# -le 1 ] || { shift && before=''; } ;;\n"
+    "    --namespace=* | --context=* | --kubeconfig=*) where+=(\"$before\") ;;\n"
+    "    -*) ;;\n"
+    "    *) command=$before ;;\n"
+    "    esac\n"
+    "done\n"
+    "if [ -z \"$command\" ]; then\n"
+    "    case $before in\n"
+    "    -n | --namespace | --context | --kubeconfig | --request-timeout) ;;\n"
+    "    -l | --selector | -v | --v) ;;\n"
+    "    -p | --pod)\n"
+    "        words=$(kubectl ${where[@]+\"${where[@]}\"} get pods -l metafence.io/role \\\n"
+    "            -o 'jsonpath={.items[*].metadata.name}')\n"
+    "        ;;\n"
+    "    *)\n"
+    "        words='--namespace --context --kubeconfig --request-timeout --pod --all '\n"
+    "        words+='--selector --v --help '";
+static const char kubectl_tail[] = "    esac\n"
+                                   "fi\n"
+                                   "for word in $words; do\n"
+                                   "    printf '%s\\n' \"$word\"\n"
+                                   "done\n"
+                                   "echo :4";
+
+// The whole of agent/cli/kubectl_complete-metafence. Of what it offers, kubectl takes what
+// begins as the last word does.
+static int complete_for_kubectl(const struct cli_args *args)
+{
+    (void)puts(kubectl_head);
+    for (const struct cli_command *command = args->commands; command->name; command++)
+        if (is_for_kubectl(command))
+            (void)printf("        words+='%s '\n", command->name);
+    (void)puts("        ;;\n    esac\nelse\n    case $command in");
+    for (const struct cli_command *command = args->commands; command->name; command++) {
+        if (!is_for_kubectl(command))
+            continue;
+        (void)printf("    %s) words='", command->name);
+        print_words(command);
+        (void)puts("--help' ;;");
+    }
+    (void)puts("    esac\n    case $before in");
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        print_values(&options[i], "words=''");
+    (void)puts(kubectl_tail);
+    return CLI_DONE;
+}
+
 int cli_completion(const struct cli_args *args)
 {
+    if (strcmp(args->verb, "kubectl") == 0)
+        return complete_for_kubectl(args);
     (void)puts("# bash completion for metafence: source <(metafence completion bash)\n"
                "_metafence()\n{\n"
                "    local word=${COMP_WORDS[COMP_CWORD]} words=''\n"
@@ -330,7 +399,7 @@ int cli_completion(const struct cli_args *args)
     }
     (void)puts("    esac\n    case ${COMP_WORDS[COMP_CWORD - 1]} in");
     for (size_t i = 0; i < OPTION_COUNT; i++)
-        print_values(&options[i]);
+        print_values(&options[i], "mapfile -t COMPREPLY < <(compgen -f -- \"$word\"); return");
     (void)printf("    esac\n    [ \"$COMP_CWORD\" -gt 1 ] || words='");
     for (const struct cli_command *command = args->commands; command->name; command++)
         (void)printf("%s ", command->name);

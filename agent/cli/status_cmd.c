@@ -265,6 +265,8 @@ static void print_table(const cJSON *status, bool is_wide)
         loud_row("configuration", OUTPUT_RED, client_text(status, "config.error"));
         row("running on", client_text(status, "config.running_on"));
     }
+    if (*client_text(status, "config.override_error"))
+        loud_row("annotations", OUTPUT_RED, client_text(status, "config.override_error"));
     if (is_wide)
         print_wide(status);
 }

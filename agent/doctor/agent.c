@@ -85,6 +85,18 @@ static void check_self(struct doctor *doctor, const cJSON *status, const struct 
         doctor_ok(doctor, "agent.config", "the agent runs on its file, for %.100s", id);
 }
 
+static void check_overrides(struct doctor *doctor, const cJSON *status)
+{
+    const char *error = client_text(status, "config.override_error");
+
+    if (*error)
+        doctor_bad(doctor, "agent.overrides",
+                   "correct it on the pods' template; a container reads it at its start",
+                   "none of the pod's annotations holds: %.240s", error);
+    else
+        doctor_ok(doctor, "agent.overrides", "no annotation of the pod is refused");
+}
+
 static void check_fence(struct doctor *doctor, const cJSON *status)
 {
     const char *unusable = client_text(status, "fence.unusable");
@@ -169,6 +181,7 @@ static void check_kubernetes(struct doctor *doctor, const cJSON *status,
 void doctor_agent(struct doctor *doctor, const cJSON *status, const struct config *config)
 {
     check_self(doctor, status, config);
+    check_overrides(doctor, status);
     check_cover(doctor, status);
     check_fence(doctor, status);
     check_replicas(doctor, status);

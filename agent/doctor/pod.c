@@ -8,6 +8,7 @@
 #include "agent/cli/client.h"
 #include "agent/config.h"
 #include "agent/doctor/doctor.h"
+#include "agent/kube/order.h"
 #include "base/buf.h"
 
 #define SIDECAR "metafence"
@@ -283,6 +284,39 @@ static void check_identity(struct doctor *doctor, const struct parts *parts)
     buf_done(&id);
 }
 
+static bool is_known_annotation(const char *key)
+{
+    return strcmp(key, KUBE_FENCE_KEY) == 0 || strcmp(key, KUBE_PAUSE_KEY) == 0 ||
+           strcmp(key, CONFIG_IMAGE_ANNOTATION) == 0 || config_is_annotation(key);
+}
+
+// A word that nobody reads would be taken for one that counts.
+static void check_annotations(struct doctor *doctor, const struct parts *parts)
+{
+    const cJSON *annotations = client_get(parts->pod, "metadata.annotations");
+    const cJSON *image = cJSON_GetObjectItemCaseSensitive(annotations, CONFIG_IMAGE_ANNOTATION);
+    const char *runs = client_text(parts->sidecar, "image");
+    size_t before = doctor->count;
+    const cJSON *item = NULL;
+
+    cJSON_ArrayForEach(item, annotations)
+    {
+        if (strncmp(item->string, CONFIG_ANNOTATIONS, strlen(CONFIG_ANNOTATIONS)) == 0 &&
+            !is_known_annotation(item->string))
+            doctor_bad(doctor, "pod.annotations",
+                       "docs/reference.md has all of them: correct its name, or remove it",
+                       "nobody reads %.100s", item->string);
+    }
+    if (cJSON_IsString(image) && strcmp(image->valuestring, runs) != 0)
+        doctor_bad(doctor, "pod.annotations",
+                   "write a whole reference on the pods' template: it is read when a pod is "
+                   "injected",
+                   "%s is \"%.80s\", the sidecar runs %.80s", CONFIG_IMAGE_ANNOTATION,
+                   image->valuestring, runs);
+    if (doctor->count == before)
+        doctor_ok(doctor, "pod.annotations", "each of " CONFIG_ANNOTATIONS " is known");
+}
+
 static void find_parts(struct parts *parts)
 {
     const cJSON *native = named(client_get(parts->pod, "spec.initContainers"), SIDECAR);
@@ -318,6 +352,7 @@ void doctor_pod(struct doctor *doctor, const cJSON *pod, const struct config *co
         check_namespace(doctor, &parts);
         check_volume(doctor, &parts);
         check_identity(doctor, &parts);
+        check_annotations(doctor, &parts);
         doctor_probes(doctor,
                       &(struct doctor_probes){.meta = parts.meta,
                                               .sidecar = parts.sidecar,

@@ -220,6 +220,7 @@ void kube_keep_order(const struct agent *agent, enum control_command command)
     case CONTROL_RECONCILE:
     case CONTROL_REPORT:
     case CONTROL_METRICS:
+    case CONTROL_CONFIG:
     case CONTROL_RECOVER:
     case CONTROL_HANDOVER: return; // over soon, and not for the next agent
     case CONTROL_FENCE: kube_order_mirror(&fence, agent->manual_reason); break;

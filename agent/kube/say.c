@@ -225,11 +225,18 @@ static void say_config(struct kube *kube)
     const struct agent *agent = kube->agent;
     char note[KUBE_NOTE_SIZE];
 
-    if (kube->said.has_begun || !agent->config_error[0])
+    if (kube->said.has_begun)
         return;
-    (void)snprintf(note, sizeof(note), "%s; running on the %s", agent->config_error,
-                   agent->is_last_good ? "last good configuration" : "built-in values");
-    say(kube, true, "RefusedConfig", "ConfigInvalid", note);
+    if (agent->config_error[0]) {
+        (void)snprintf(note, sizeof(note), "%s; running on the %s", agent->config_error,
+                       agent->is_last_good ? "last good configuration" : "built-in values");
+        say(kube, true, "RefusedConfig", "ConfigInvalid", note);
+    }
+    if (agent->config.override_error[0]) {
+        (void)snprintf(note, sizeof(note), "%s; running without the pod's annotations",
+                       agent->config.override_error);
+        say(kube, true, "RefusedConfig", "OverridesInvalid", note);
+    }
 }
 
 void kube_say_turn(struct kube *kube)

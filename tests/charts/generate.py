@@ -38,12 +38,18 @@ def options() -> dict[str, Option]:
     found = re.findall(r"^(\S+) \((.*)\)\n    (.*)$", done.stdout, re.MULTILINE)
     assert len(found) * 2 == len(done.stdout.splitlines()), "a line of `config options` is not understood"
     every = {key: _option(parts.split("; "), doc) for key, parts, doc in found}
-    return {key: option for key, option in every.items() if option.pop("env") not in FROM_THE_POD}
+    ours = {key: option for key, option in every.items() if option["env"] not in FROM_THE_POD}
+    for option in ours.values():
+        if "annotation" not in option:
+            del option["env"]
+    return ours
 
 
 def _option(parts: list[str], doc: str) -> Option:
     more = dict(part.partition(" ")[::2] for part in parts[1:])
     option: Option = {"doc": doc, "env": more.get("environment")}
+    if "annotation" in more:
+        option["annotation"] = more["annotation"]
     if "default" in more:
         option["default"] = more["default"]
     low, _, high = parts[0].partition(" to ")
@@ -67,6 +73,8 @@ def _schema_of(option: Option) -> dict[str, Any]:
         text += f" (default {option['default']})"
     if "min" in option:
         text += f"; {option['min']} to {option['max']}"
+    if "annotation" in option:
+        text += f"; a pod's annotation {option['annotation']} wins"
     kinds: dict[str, dict[str, Any]] = {
         "text": {"type": "string"},
         "path": {"type": "string", "pattern": "^(/.*)?$"},

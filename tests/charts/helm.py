@@ -18,6 +18,8 @@ METASIM = REPO / "tests" / "e2e" / "charts" / "metasim"
 NEEDED = ["config.postgres.host=pg", "config.postgres.database=metadata", "config.postgres.user=rw"]
 
 KUBE = "1.37.0"
+# Helm takes a tenth of a second; a machine that is busy with other tests has needed a minute for it.
+LONG_S = 300
 
 Objects = list[dict[str, Any]]
 
@@ -25,7 +27,7 @@ Objects = list[dict[str, Any]]
 @cache
 def helm() -> Path:
     """The one that the test cluster of this tree is built with; beside it is `mutate`."""
-    done = subprocess.run([BUILD, "--where"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([BUILD, "--where"], capture_output=True, text=True, timeout=LONG_S)
     assert done.returncode == 0, done.stderr
     found = Path(done.stdout.strip()) / "helm"
     assert found.exists(), f"no {found}: run {BUILD}"
@@ -42,7 +44,7 @@ def program(name: str, folder: str) -> Path:
 
 
 def run(*words: str | Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([helm(), *words], capture_output=True, text=True, timeout=60)
+    return subprocess.run([helm(), *words], capture_output=True, text=True, timeout=LONG_S)
 
 
 def _options(values: list[str], json_values: dict[str, Any] | None) -> list[str]:

@@ -33,6 +33,6 @@ def inject(policy: dict[str, Any], *pods: Pod) -> list[Pod | None]:
     """None where the policy's conditions leave the pod alone."""
     words = json.dumps({"policy": policy, "pods": pods})
     program = helm.helm().with_name("mutate")
-    done = subprocess.run([program], input=words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program], input=words, capture_output=True, text=True, timeout=helm.LONG_S)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["pods"]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The MutatingAdmissionPolicy: what it makes of pods as others make them, by the API server's own CEL."""
 
+import json
 import re
+import subprocess
 from typing import Any
 
 import helm
@@ -210,6 +212,98 @@ def test_only_labeled_pods_of_the_namespace_are_asked_about():
     assert constraints["objectSelector"] == {"matchLabels": wanted}
     [rule] = constraints["resourceRules"]
     assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"])
+
+
+def test_a_pod_that_wants_no_root_and_names_no_user_is_left_alone():
+    """Its sidecar would be root: pod security refuses the whole pod, or metafence-run its agent."""
+    for place in ("pod", "container"):
+        pod = samples.pod("operator")
+        context = pod["spec"] if place == "pod" else samples.container(pod)
+        context["securityContext"] = {"runAsNonRoot": True}
+        assert samples.inject(policy(), pod) == [None], place
+        # With a user it is known whom the sidecar has to be: the pod's, or the one that the values name.
+        [made] = samples.inject(policy("injection.user=1000"), pod)
+        assert made and samples.container(made, "metafence")["securityContext"]["runAsUser"] == 1000
+        context["securityContext"]["runAsUser"] = 7
+        [made] = samples.inject(policy(), pod)
+        assert made and samples.container(made, "metafence")["securityContext"]["runAsUser"] == 7
+
+
+def test_whoever_else_wants_no_root_is_no_reason():
+    pod = samples.pod("deployment")
+    pod["spec"].pop("securityContext", None)
+    for each in pod["spec"]["containers"]:
+        each["securityContext"] = {"runAsNonRoot": each["name"] != "meta"}
+    assert samples.inject(policy(), pod) != [None]
+
+
+# --- by annotations ------------------------------------------------------------------------------
+
+
+def with_image(image: str) -> samples.Pod:
+    pod = samples.pod("operator")
+    pod["metadata"]["annotations"] = {"metafence.io/image": image, "other.io/image": "other"}
+    return pod
+
+
+CHARTS_OWN = "docker.io/metafence/metafence:0.1.0"
+DIGEST = f"@sha256:{'a' * 64}"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "metafence/metafence",
+        "docker.io/metafence/metafence:0.2.0-rc1",
+        "registry.example:5000/a/b_c/metafence:V1",
+        f"registry.example/metafence{DIGEST}",
+        f"registry.example/metafence:1{DIGEST}",
+    ],
+)
+def test_a_pod_may_have_an_image_of_its_own(image):
+    [pod] = samples.inject(policy(), with_image(image))
+    assert pod is not None
+    assert samples.container(pod, "metafence")["image"] == image
+    assert samples.container(pod)["image"] == samples.container(samples.pod("operator"))["image"]
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["", "0.2.0", ":0.2.0", "a/b:", "a/B", "a/b c", "a//b", "https://a/b", f"a/b@sha256:{'a' * 63}", "a/b\n"],
+)
+def test_what_is_no_image_does_not_keep_a_pod_from_starting(image):
+    [pod] = samples.inject(policy(), with_image(image))
+    assert pod is not None
+    assert samples.container(pod, "metafence")["image"] == CHARTS_OWN
+
+
+def annotated() -> dict[str, str]:
+    """Variable -> annotation, by the agent's own table."""
+    program = helm.program("metafence", "agent")
+    shown = subprocess.run(
+        [program, "config", "options", "-o", "json"], capture_output=True, text=True, check=True, timeout=20
+    )
+    return {o["environment"]: o["annotation"] for o in json.loads(shown.stdout) if "annotation" in o}
+
+
+def test_options_of_a_pod_reach_its_agent(shims, pidfds):
+    paths = {name: f"metadata.annotations['{key}']" for name, key in annotated().items()}
+    wanted = {name: {"fieldRef": {"fieldPath": path}} for name, path in paths.items()}
+    assert len(wanted) == 4
+    for pod in [*shims.values(), *pidfds.values()]:
+        found = env(samples.container(pod, "metafence"))
+        for entry in found.values():  # what the API's types write out
+            entry.get("valueFrom", {}).get("fieldRef", {}).pop("apiVersion", None)
+        assert {name: found[name]["valueFrom"] for name in wanted} == wanted
+    template = env(helm.sidecar(helm.metasim()))
+    assert {name: template[name]["valueFrom"] for name in wanted} == wanted
+
+
+def test_readme_has_each_annotation():
+    text = (helm.METAFENCE / "README.md").read_text().partition("## Install")[2].partition("\n## ")[0]
+    rows = "".join(line for line in text.splitlines() if line.startswith("| `metafence.io/"))
+    assert set(re.findall(r"metafence\.io/[a-z-]+", rows)) == {*annotated().values(), "metafence.io/image"}
+    assert len(annotated()) + 1 < 12, "too many to know them"
 
 
 # --- by values -----------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ def _environment(container: dict) -> dict[str, str]:
             for name, known in found.items():
                 value = value.replace(f"$({name})", known)
         elif "fieldRef" in entry["valueFrom"]:
-            value = paths[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+            path = entry["valueFrom"]["fieldRef"]["fieldPath"]
+            value = "" if path.startswith("metadata.annotations[") else paths[path]
         else:
             value = "a-secret"
         assert entry["name"] not in found, f"{entry['name']} is there twice"

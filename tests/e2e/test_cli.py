@@ -140,6 +140,39 @@ def test_config(cluster: Make) -> None:
         assert word in refused.stderr, refused.stderr
 
 
+def test_config_diff(cluster: Make) -> None:
+    """What the agent runs on, against what its next start would read."""
+    pod = cluster(ttl=30, pods=1).start()
+    socket = ("--socket", str(pod.dir / "agent.sock"))
+    same = pod.cli("config", "diff", *socket)
+    assert (same.returncode, same.stdout) == (0, "the agent runs on what the file says\n"), same
+    pod.config["timing"]["margin"] = "3s"
+    pod.config["notify"] = False
+    pod.write_config()
+    differs = pod.cli("config", "diff", *socket)
+    assert differs.returncode == 1, differs
+    lines = [line.split() for line in differs.stdout.splitlines()]
+    assert ["notify"] in lines and ["timing.margin"] in lines and len(lines) == 6, differs.stdout
+    assert ["file", "3s", "(file,"] in [line[:3] for line in lines], differs.stdout
+    forms = {form: pod.cli("config", "diff", "-o", form, *socket) for form in ("json", "yaml")}
+    found = {d["key"]: d for d in json.loads(forms["json"].stdout)["differences"]}
+    assert yaml.safe_load(forms["yaml"].stdout) == json.loads(forms["json"].stdout)
+    assert found["notify"]["running"]["value"] is True and found["notify"]["file"]["value"] is False
+    assert PASSWORD not in str(forms)
+    # What the pod says, here the agent's environment alone, counts as well.
+    pod.kill_agent()
+    pod.start_agent(METAFENCE_POLL="300ms")
+    pod.wait_status("an agent again", lambda s: s["rule"] == "Leader", 30)
+    found = json.loads(pod.cli("config", "diff", "-o", "json", *socket).stdout)["differences"]
+    [poll] = found
+    assert poll["running"] == {
+        "value": "300ms", "source": "environment METAFENCE_POLL, annotation metafence.io/poll"
+    }  # fmt: skip
+    pod.kill_agent()
+    gone = pod.cli("config", "diff", *socket)
+    assert gone.returncode == 1 and "no agent answers" in gone.stderr
+
+
 def test_sql(cluster: Make) -> None:
     """Installed twice, printed, taken away again; a leader goes on meanwhile."""
     made = cluster(ttl=5)

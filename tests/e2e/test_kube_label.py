@@ -2,6 +2,7 @@
 """The role label follows the role: one patch and one event for each change, the newest value wins,
 nothing is fought over, and another pod of our name is never written to."""
 
+import json
 import threading
 
 import pytest
@@ -240,6 +241,27 @@ def test_broken_configuration_is_told(kube: Open) -> None:
     )
     assert "margin" in event["note"] and event["type"] == "Warning"
     made.wait_labels(leader, PATCH_S)
+    assert made.kills() == 0
+
+
+def test_an_annotation_that_is_wrong_is_told_and_left_out(kube: Open) -> None:
+    """What the chart puts into the environment; the file's values hold, and the meta stays covered."""
+    made = kube(ttl=30, pods=1)
+    pod = made.start()
+    pod.kill_agent()
+    pod.start_agent(METAFENCE_POLL="soon", METAFENCE_LOG_LEVEL="debug")
+    [event] = wait_for(
+        "an event tells it",
+        lambda: [e for e in made.api.events_of(pod.name) if e["reason"] == "OverridesInvalid"],
+        30,
+    )
+    assert "metafence.io/poll" in event["note"] and '"soon"' in event["note"], event
+    status = pod.wait_status("covered all the same", lambda s: s["not_covered"] == [], 30)
+    assert status["config"]["valid"] and "metafence.io/poll" in status["config"]["override_error"]
+    assert "metafence.io/poll" in pod.cli("status").stdout
+    said = pod.cli("doctor", "-o", "json", timeout=60)
+    faults = [f["check"] for f in json.loads(said.stdout)["findings"] if f["level"] == "failed"]
+    assert "agent.overrides" in faults, said.stdout
     assert made.kills() == 0
 
 

@@ -84,6 +84,10 @@ FILE = "--config /etc/metafence/agent.yaml"
         (["recover", "--wait", "5s"], 0, [call("meta-1", "recover --wait 5s")]),
         (["handover", "--wait", "5s"], 0, [call("meta-1", "handover --wait 5s")]),
         (["-p", "a", "config", "show", "--config", "b"], 0, [call("a", "config show --config b")]),
+        (["-v", "6", "-p", "a", "status"], 0, [call("a", "status", "--v=6 ")]),
+        (["-v=8", "--v=9", "-p", "a", "status"], 0, [call("a", "status", "--v=8 --v=9 ")]),
+        (["-p", "a", "config", "diff"], 0, [call("a", f"config diff {FILE}")]),
+        (["-v"], 2, []),
         ([], 2, []),
         (["fence"], 2, []),
         (["-x", "status"], 2, []),
@@ -126,13 +130,73 @@ def test_no_pod_is_said(tmp_path: Path, plugin: Plugin) -> None:
     assert done.returncode == 1 and "no pod with label metafence.io/role" in done.stderr
 
 
-def test_completion_offers_each_command() -> None:
-    offered = subprocess.run(
-        [FOLDER / "kubectl_complete-metafence"], capture_output=True, text=True, timeout=60
-    )
-    shown = subprocess.run([metafence(), "--help"], capture_output=True, text=True, timeout=60).stdout
-    overview = set(re.findall(r"^  (\w+) ", shown, re.MULTILINE))
-    assert set(offered.stdout.split()[:-1]) == overview - {"agent", "completion"}
+def said(*words: str) -> str:
+    return subprocess.run([metafence(), *words], capture_output=True, text=True, timeout=60).stdout
+
+
+@pytest.fixture
+def offered(tmp_path: Path) -> Callable[..., set[str]]:
+    """What kubectl is told for these words, of which the last is being typed."""
+    ask = calling(tmp_path, FOLDER / "kubectl_complete-metafence")
+
+    def complete(*words: str) -> set[str]:
+        done = ask(*words)
+        *found, directive = done.stdout.splitlines()
+        assert (done.returncode, done.stderr, directive) == (0, "", ":4"), done
+        assert len(set(found)) == len(found)
+        return set(found)
+
+    return complete
+
+
+def test_completion_is_what_the_programs_own_table_makes() -> None:
+    assert said("completion", "kubectl") == (FOLDER / "kubectl_complete-metafence").read_text()
+
+
+def test_completion_offers_each_command_and_the_plugins_own_options(offered) -> None:
+    overview = set(re.findall(r"^  (\w+) ", said("--help"), re.MULTILINE))
+    first = offered("")
+    assert {word for word in first if not word.startswith("-")} == overview - {"agent", "completion"}
+    assert {"--namespace", "--pod", "--all", "--selector"} <= first
+    assert offered("-n", "rw", "-A", "-v", "6", "sta") == first  # kubectl takes those that begin so
+
+
+@pytest.mark.parametrize(
+    ("words", "some"),
+    [
+        (["status", "--wa"], {"--watch", "--output"}),
+        (["-n", "rw", "--pod", "a", "sql", ""], {"install", "uninstall", "print", "status", "--guard"}),
+        (["--namespace=rw", "config", ""], {"validate", "show", "diff", "options"}),
+    ],
+    ids=" ".join,
+)
+def test_completion_offers_verbs_and_options(offered, words, some) -> None:
+    found = offered(*words)
+    assert some <= found
+    command = next(w for w in words if not w.startswith("-") and w not in ("rw", "a"))
+    options = set(re.findall(r"--[a-z-]+", said(command, "--help")))
+    assert {word for word in found if word.startswith("--")} <= options | {"--help"}, "of another command"
+
+
+@pytest.mark.parametrize(
+    ("words", "all_of_them"),
+    [
+        (["status", "-o", ""], {"table", "wide", "json", "yaml"}),
+        (["sql", "install", "--guard", "en"], {"off", "observe", "enforce"}),
+        (["fence", "--reason", ""], set()),
+        (["config", "--config", ""], set()),  # a file in the pod
+        (["-n", ""], set()),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_completion_offers_values(offered, words, all_of_them) -> None:
+    assert offered(*words) == all_of_them
+
+
+def test_completion_offers_pods(tmp_path: Path, offered) -> None:
+    assert offered("-n", "rw", "-p", "") == {"meta-0", "meta-1"}
+    assert "-n rw get pods -l metafence.io/role" in (tmp_path / "calls").read_text()
+    assert "status" in offered("-p", "meta-0", "")
 
 
 # --- a release -----------------------------------------------------------------------------------

@@ -14,12 +14,30 @@ each value is dyn(). */}}
 {{- end -}}
 {{- end }}
 
+{{/* A pod's own image for the sidecar. What is no reference to one is not taken: the pod would never start. */}}
+{{- define "metafence.celImage" -}}
+{{- $reference := "^[a-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[a-f0-9]{64})?$" }}
+{{- $said := "object.metadata.?annotations.orValue({})" }}
+{{- $key := "\"metafence.io/image\"" -}}
+{{ $key }} in {{ $said }} && {{ $said }}[{{ $key }}].matches({{ toJson $reference }}) ?
+{{ $said }}[{{ $key }}] : {{ include "metafence.image" . | toJson }}
+{{- end }}
+
+{{/* Without a user, whether one that is not root is wanted all the same: then meta's is its image's, which nobody here can see, and a
+sidecar of injection.user would be refused by pod security, or by metafence-run. */}}
+{{- define "metafence.celUserIsKnown" -}}
+object.spec.?securityContext.?runAsUser.hasValue() || object.spec.containers.filter(c, c.name == {{ toJson .Values.injection.container }}).all(c,
+c.?securityContext.?runAsUser.hasValue() ||
+!c.?securityContext.?runAsNonRoot.orValue(object.spec.?securityContext.?runAsNonRoot.orValue(false)))
+{{- end }}
+
 {{/* The sidecar, with meta's id and user. */}}
 {{- define "metafence.celSidecar" -}}
 {{- $sidecar := include "metafence.sidecarOf" (dict "context" . "id" "@ID@") | fromYamlArray | first }}
+{{- $_ := set $sidecar "image" "@IMAGE@" }}
 {{- $user := dict "runAsUser" "@USER@" "runAsGroup" "@GROUP@" "runAsNonRoot" "@NONROOT@" }}
 {{- $_ := set $sidecar "securityContext" (mergeOverwrite $sidecar.securityContext $user) }}
-{{- $cel := include "metafence.cel" $sidecar | replace "\"@ID@\"" "variables.id" | replace "\"@NONROOT@\"" "variables.user != 0" }}
+{{- $cel := include "metafence.cel" $sidecar | replace "\"@ID@\"" "variables.id" | replace "\"@NONROOT@\"" "variables.user != 0" | replace "\"@IMAGE@\"" "variables.image" }}
 {{- $cel | replace "\"@USER@\"" "variables.user" | replace "\"@GROUP@\"" "variables.group" }}
 {{- end }}
 

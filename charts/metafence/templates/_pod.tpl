@@ -50,6 +50,13 @@ shareProcessNamespace: true
 - name: METAFENCE_RUN
   value: {{ include "metafence.run" .context }}
 {{- end }}
+# What a pod's own annotations say; without them these are empty, which is none.
+{{- range $key, $option := include "metafence.options" .context | fromJson }}
+{{- with $option.annotation }}
+- name: {{ $option.env }}
+  valueFrom: {fieldRef: {fieldPath: "metadata.annotations['{{ . }}']"}}
+{{- end }}
+{{- end }}
 {{- include "metafence.password" .context.Values.passwordSecret }}
 {{- with .context.Values.extraEnv }}
 {{ toYaml . }}

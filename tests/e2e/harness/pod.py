@@ -132,9 +132,9 @@ class Pod:
         path.write_text(to_yaml(self.config))
         return path
 
-    def start_agent(self, password: str | None = PASSWORD) -> None:
+    def start_agent(self, password: str | None = PASSWORD, **environment: str) -> None:
         argv: list[str | Path] = [metafence(), "agent", "--config", self.write_config()]
-        env = {"PGPASSWORD": password} if password is not None else {}
+        env = environment | ({"PGPASSWORD": password} if password is not None else {})
         self.agent = self.lab.spawn(f"{self.name}/agent", argv, self.agent_log.path, env)
 
     def kill_agent(self) -> None:

@@ -217,6 +217,81 @@ static void test_environment(void **state)
         strstr(err.msg, "environment variable METAFENCE_ID (id): must not contain"));
 }
 
+// What a pod's own annotations say, and what of place and fix a refusal must hold.
+static struct {
+    const char *name;
+    const char *pairs[7]; // of the environment
+    const char *want[3];  // of the refusal; none: accepted
+} overrides[] = {
+    {"all of them",
+     {"METAFENCE_LOG_LEVEL", "debug", "METAFENCE_POLL", "1s", "METAFENCE_QUERY_TIMEOUT", "3s"},
+     {0}},
+    {"an empty one is none", {"METAFENCE_POLL", "", "METAFENCE_LOG_LEVEL", "debug"}, {0}},
+    {"no unit",
+     {"METAFENCE_LOG_LEVEL", "debug", "METAFENCE_POLL", "250"},
+     {"annotation metafence.io/poll (timing.poll", "METAFENCE_POLL", "\"250\""}},
+    {"none of the choices",
+     {"METAFENCE_LOG_LEVEL", "loud"},
+     {"annotation metafence.io/log-level (logLevel", "debug|info|warn|error"}},
+    {"out of range",
+     {"METAFENCE_CONNECT_TIMEOUT", "61s"},
+     {"annotation metafence.io/connect-timeout", "61s is out of range"}},
+    {"the last below the lease", {"METAFENCE_QUERY_TIMEOUT", "10124ms"}, {0}},
+    {"as long as the lease",
+     {"METAFENCE_LOG_LEVEL", "debug", "METAFENCE_QUERY_TIMEOUT", "10125ms"},
+     {"annotations of the pod: timing", "queryTimeout 10125ms", "is not below ttl 30s"}},
+};
+
+static void check_override(size_t i)
+{
+    const char *text = NEEDED "logLevel: warn\n";
+    struct config_input input = {"f.yaml", text, strlen(text), fake_environment,
+                                 overrides[i].pairs};
+    bool is_refused = overrides[i].want[0] != NULL;
+    struct config config;
+    struct err err = {0};
+
+    // The file holds whatever the pod says.
+    assert_int_equal(config_parse(&input, &config, &err), 0);
+    for (size_t j = 0; j < 3 && overrides[i].want[j]; j++)
+        if (!strstr(config.override_error, overrides[i].want[j]))
+            fail_msg("%s: \"%s\" lacks \"%s\"", overrides[i].name, config.override_error,
+                     overrides[i].want[j]);
+    assert_int_equal(config.override_error[0] != '\0', is_refused);
+    assert_int_equal(config_override_count(&config) > 0, !is_refused);
+    if (is_refused) { // none of them holds
+        assert_string_equal(config.log_level, "warn");
+        assert_true(config.core.poll_ns == 250 * NS_PER_MS);
+        assert_true(config.core.query_timeout_ns == 2 * NS_PER_SEC);
+    }
+}
+
+static void test_overrides(void **state)
+{
+    const char *poll[] = {"METAFENCE_POLL", "1s", NULL};
+    struct config_input input = {"f.yaml", NEEDED, strlen(NEEDED), fake_environment, poll};
+    struct config config;
+    struct err err = {0};
+    struct buf shown = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(overrides) / sizeof(overrides[0]); i++)
+        check_override(i);
+    assert_int_equal(config_parse(&input, &config, &err), 0);
+    config_show_yaml(&config, false, &shown);
+    assert_non_null(strstr(buf_str(&shown), "  poll: 1s # environment METAFENCE_POLL, "
+                                            "annotation metafence.io/poll"));
+    buf_done(&shown);
+    assert_true(config_is_annotation("metafence.io/poll"));
+    assert_false(config_is_annotation("metafence.io/id"));
+    assert_false(config_is_annotation("metafence.io/"));
+    // A file that is broken is not made good by the pod.
+    input.bytes = "id: m0:5690\n";
+    input.len = strlen(input.bytes);
+    assert_int_equal(config_parse(&input, &config, &err), -1);
+    assert_int_equal(config_override_count(&config), 0);
+}
+
 // What is shown is a configuration again, with the same values.
 static void test_show_round_trip(void **state)
 {
@@ -320,8 +395,9 @@ static void test_files(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_broken),      cmocka_unit_test(test_good),
-    cmocka_unit_test(test_environment), cmocka_unit_test(test_show_round_trip),
-    cmocka_unit_test(test_mutations),   cmocka_unit_test(test_files),
+    cmocka_unit_test(test_environment), cmocka_unit_test(test_overrides),
+    cmocka_unit_test(test_mutations),   cmocka_unit_test(test_show_round_trip),
+    cmocka_unit_test(test_files),
 };
 
 UNIT_MAIN(tests)

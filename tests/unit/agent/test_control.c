@@ -31,6 +31,7 @@ static const struct {
     {"{\"wait\":\"1h\",\"cmd\":\"handover\",\"reason\":\"disk\"}", NULL, CONTROL_HANDOVER,
      "disk", 3600 * NS_PER_SEC},
     {"{\"cmd\":\"metrics\"}", NULL, CONTROL_METRICS, "", 0},
+    {"{\"cmd\":\"config\"}", NULL, CONTROL_CONFIG, "", 0},
     {"{\"cmd\":\"metrics\",\"wait\":\"1s\"}", "belongs to", 0, NULL, 0},
     {"", "not JSON", 0, NULL, 0},
     {"{", "not JSON", 0, NULL, 0},

@@ -98,6 +98,76 @@ static void test_pods_in_pidfd_mode(void **state)
     }
 }
 
+static void test_annotations(void **state)
+{
+    static const struct {
+        const char *annotations;
+        const char *says; // part of the one fault; NULL: none
+    } cases[] = {
+        {"{}", NULL},
+        {"{\"metafence.io/fence\":\"disk\",\"metafence.io/pause-until\":\"x\"}", NULL},
+        {"{\"metafence.io/log-level\":\"debug\",\"metafence.io/poll\":\"1s\"}", NULL},
+        {"{\"metafence.io/connect-timeout\":\"1s\",\"other.io/image\":\"y\"}", NULL},
+        {"{\"metafence.io/query-timeout\":\"1s\",\"metafence.io/image\":\"r/m:1\"}", NULL},
+        {"{\"metafence.io/loglevel\":\"debug\"}", "nobody reads metafence.io/loglevel"},
+        {"{\"metafence.io/\":\"\"}", "nobody reads metafence.io/"},
+        {"{\"metafence.io/inject\":\"true\"}", "nobody reads metafence.io/inject"}, // a label
+        {"{\"metafence.io/image\":\"r/m:2\"}", "is \"r/m:2\", the sidecar runs r/m:1"},
+        {"{\"metafence.io/image\":7}", NULL},
+        {"7", NULL},
+    };
+    char text[1200];
+
+    (void)state;
+    config.fence_method = FENCE_BY_PIDFD;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct doctor doctor = {0};
+        char faults[400];
+        cJSON *pod = NULL;
+
+        (void)snprintf(text, sizeof(text),
+                       "{\"metadata\":{\"name\":\"m-0\",\"annotations\":%s},\"spec\":{"
+                       "\"shareProcessNamespace\":true,\"initContainers\":[{\"image\":"
+                       "\"r/m:1\",%s],\"containers\":[" META("7", LIVEZ) "]}}",
+                       cases[i].annotations, SIDECAR("7", "") + 1);
+        pod = cJSON_Parse(text);
+        assert_non_null(pod);
+        doctor_pod(&doctor, pod, &config, &(struct doctor_users){-1, -1});
+        describe(&doctor, faults, sizeof(faults));
+        assert_string_equal(faults, cases[i].says ? "pod.annotations failed" : "");
+        for (size_t j = 0; j < doctor.count && cases[i].says; j++)
+            if (doctor.list[j].level == DOCTOR_BAD &&
+                !strstr(doctor.list[j].text, cases[i].says))
+                fail_msg("case %zu: %s", i, doctor.list[j].text);
+        cJSON_Delete(pod);
+    }
+}
+
+// An agent that left its pod's annotations out says why.
+static void test_refused_overrides(void **state)
+{
+    static const char status[] =
+        "{\"version\":\"" METAFENCE_VERSION "\",\"id\":\"m-0.m:5690\",\"config\":{"
+        "\"valid\":true,\"override_error\":\"%s\"}}";
+    static const char *const errors[] = {"", "annotation metafence.io/poll: no"};
+    char text[400];
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct doctor doctor = {0};
+        char faults[2000];
+        cJSON *answer = NULL;
+
+        (void)snprintf(text, sizeof(text), status, errors[i]);
+        answer = cJSON_Parse(text);
+        doctor_agent(&doctor, answer, &config);
+        describe(&doctor, faults, sizeof(faults));
+        assert_int_equal(strstr(faults, "agent.overrides failed") != NULL, i == 1);
+        assert_null(strstr(faults, "agent.config"));
+        cJSON_Delete(answer);
+    }
+}
+
 // What a pod does not say is what is seen.
 static void test_users_that_are_seen(void **state)
 {
@@ -331,6 +401,8 @@ static void test_modes_of_ordered_recovery(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(test_pods_in_pidfd_mode, setup),
+    cmocka_unit_test_setup(test_annotations, setup),
+    cmocka_unit_test_setup(test_refused_overrides, setup),
     cmocka_unit_test_setup(test_users_that_are_seen, setup),
     cmocka_unit_test_setup(test_options_of_metafence_run, setup),
     cmocka_unit_test_setup(test_toml_of_the_metas, setup),
