@@ -54,7 +54,12 @@ int epoll_wait(int fd, struct epoll_event *events, int count, int timeout_ms)
 void *__libc_malloc(size_t size);
 void *malloc(size_t size)
 {
-    maybe_stuck("malloc");
+    static __thread unsigned calls;
+
+    // A login with SCRAM takes thousands: a system call for each is longer than its time-out
+    // where the processor is busy.
+    if (++calls % 64 == 0)
+        maybe_stuck("malloc");
     return __libc_malloc(size);
 }
 

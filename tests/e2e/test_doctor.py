@@ -46,6 +46,7 @@ def prepare(made: Cluster) -> Pod:
     made.postgres.sql(MIGRATIONS, user=USER)
     made.postgres.sql("INSERT INTO seaql_migrations VALUES ('m20251223_120000_log', 0)", user=USER)
     leader = made.start()
+    leader.wait_status("all members are known", lambda s: s["members"] == len(made.pods), 10)
     for pod in made.pods:
         (pod.dir / "risingwave.toml").write_text(GOOD_TOML)
     return leader

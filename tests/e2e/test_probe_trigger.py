@@ -225,5 +225,6 @@ def test_copy_beside_a_broken_configuration(cluster: Make, lab: Lab) -> None:
     argv: list[str | Path] = [image(lab) / "metafence", "agent", "--config", pod.write_config()]
     lab.spawn("agent", argv, pod.agent_log.path)
     pod.agent_log.expect(msg="ConfigInvalid", running_on="built-in")
+    pod.agent_log.expect(msg="probes and metrics")
     wait_for("the copy is in place", lambda: pod.probe("/startupz")[0] == 200, 10)
     assert copy.read_bytes() == metafence_run().read_bytes()
