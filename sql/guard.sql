@@ -352,16 +352,12 @@ AS $body$
 DECLARE
     v_mode text;
     v_detail text;
-    v_tag text;
     v_refusal record;
 BEGIN
     BEGIN
         v_mode := metafence.judge();
-        IF v_mode IS NULL THEN
-            IF current_setting('metafence.gate', true) <> '' THEN
-                PERFORM set_config('metafence.gate', '', true);
-            END IF;
-            RETURN NULL;
+        IF v_mode IS NULL AND current_setting('metafence.gate', true) <> '' THEN
+            PERFORM set_config('metafence.gate', '', true);
         END IF;
     EXCEPTION
         WHEN serialization_failure THEN
@@ -373,23 +369,27 @@ BEGIN
             END IF;
             v_mode := metafence.judge_again(v_mode, SQLERRM, SQLSTATE);
     END;
+    IF TG_OP = 'TRUNCATE' THEN
+        BEGIN -- What only counts.
+            IF TG_TABLE_NAME = 'worker' AND v_mode IS DISTINCT FROM 'enforce' THEN
+                PERFORM nextval('metafence.count_unlogged'); -- no row of the mutation log tells of it
+            END IF;
+            IF v_mode = 'enforce' THEN
+                PERFORM nextval('metafence.count_refused');
+            ELSIF v_mode IS NOT NULL THEN
+                PERFORM metafence.record_observed(TG_TABLE_NAME, TG_OP, 'all', current_setting('application_name'));
+            END IF;
+        EXCEPTION WHEN OTHERS OR query_canceled THEN
+            PERFORM metafence.count_unreadable(SQLERRM, SQLSTATE);
+        END;
+    END IF;
     IF v_mode IS NULL THEN
         RETURN NULL;
     END IF;
     -- By no block that a failure undoes: behind a gate that is shut again it would get by.
     PERFORM set_config('metafence.gate', v_mode, true), set_config('metafence.left', '20', true);
-    v_tag := current_setting('application_name');
-    BEGIN -- What only counts.
-        IF TG_OP = 'TRUNCATE' AND v_mode = 'enforce' THEN
-            PERFORM nextval('metafence.count_refused');
-        ELSIF TG_OP = 'TRUNCATE' THEN
-            PERFORM metafence.record_observed(TG_TABLE_NAME, TG_OP, 'all', v_tag);
-        END IF;
-    EXCEPTION WHEN OTHERS OR query_canceled THEN
-        PERFORM metafence.count_unreadable(SQLERRM, SQLSTATE);
-    END;
     IF v_mode = 'enforce' AND TG_OP = 'TRUNCATE' THEN
-        SELECT * INTO v_refusal FROM metafence.refusal(TG_OP, TG_TABLE_NAME, 'all', v_tag) AS r;
+        SELECT * INTO v_refusal FROM metafence.refusal(TG_OP, TG_TABLE_NAME, 'all', current_setting('application_name'));
         RAISE EXCEPTION USING ERRCODE = 'MF001', MESSAGE = v_refusal.message, DETAIL = v_refusal.detail,
             SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;
     END IF;

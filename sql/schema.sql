@@ -107,7 +107,7 @@ CREATE SEQUENCE IF NOT EXISTS metafence.count_not_owner;    -- of tags that own 
 CREATE SEQUENCE IF NOT EXISTS metafence.count_unreadable;   -- let pass because our own tables failed
 CREATE SEQUENCE IF NOT EXISTS metafence.count_unlocked;     -- let pass because the writers' lock was not to be had
 CREATE SEQUENCE IF NOT EXISTS metafence.count_unrecorded;   -- campaigns whose bookkeeping failed
-CREATE SEQUENCE IF NOT EXISTS metafence.count_unlogged;     -- worker rows that the mutation log missed
+CREATE SEQUENCE IF NOT EXISTS metafence.count_unlogged;     -- worker rows that the mutation log missed; TRUNCATEs
 CREATE SEQUENCE IF NOT EXISTS metafence.count_takeover;     -- terms that superseded a tag under the guard
 CREATE SEQUENCE IF NOT EXISTS metafence.count_takeover_without_lock;
 CREATE SEQUENCE IF NOT EXISTS metafence.count_ended;        -- takeovers that ended sessions
@@ -263,10 +263,13 @@ BEGIN
     -- Behind that update: whoever sees the move also sees that row being written.
     PERFORM nextval('metafence.moves');
     UPDATE metafence.tag AS g SET owned_term = v_term WHERE g.tag = p_tag;
-    -- A superseded tag has to stay known while its process could still be around: 90 days.
+    -- A superseded tag has to stay known while its process could still be around: 90 days, and as long as
+    -- a session has it.
     DELETE FROM metafence.tag AS g
      WHERE g.superseded AND g.first_seen < now() - interval '90 days'
-       AND g.last_seen_heartbeat < now() - interval '90 days';
+       AND g.last_seen_heartbeat < now() - interval '90 days'
+       AND NOT EXISTS (SELECT FROM pg_stat_activity AS a
+                        WHERE a.datname = current_database() AND a.application_name = g.tag);
     DELETE FROM metafence.death AS d WHERE d.confirmed_at < now() - interval '90 days';
     PERFORM metafence.note_takeover(p_service, v_term, p_is_first AND p_tag IS NOT NULL);
     PERFORM metafence.note_recovery(p_service, v_term, p_tag);

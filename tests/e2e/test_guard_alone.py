@@ -290,6 +290,7 @@ def test_in_flight_at_the_takeover(lab: Lab, what: str) -> None:
         assert made.term() == (2, new.tag, new.id)
         counters = made.counters()
         assert (counters["ended"], counters["takeover_without_lock"]) == (1, 0), counters
+        assert not made.errors(), made.errors()[:3]
 
 
 def test_m1_statement_of_a_killed_process(lab: Lab) -> None:

@@ -250,3 +250,29 @@ int64_t pgt_lateness_end(struct pgt_lateness *late)
     (void)munmap(late->worst_ms, sizeof(int64_t));
     return worst_ms;
 }
+
+// The second number of /proc/PID/schedstat.
+static int64_t starved_ns(int pid)
+{
+    char path[64], line[128] = "";
+    int64_t ns = 0;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/schedstat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    if (fgets(line, sizeof line, file)) {
+        char *number = line + strcspn(line, " ");
+        number += *number == ' ';
+        number[strcspn(number, " ")] = '\0';
+        if (!election_parse_count(number, &ns))
+            ns = 0;
+    }
+    (void)fclose(file);
+    return ns;
+}
+
+int64_t pgt_starved_ns(PGconn *pq)
+{
+    return starved_ns((int)getpid()) + starved_ns(PQbackendPID(pq));
+}

@@ -51,6 +51,11 @@ struct pgt_lateness {
 struct pgt_lateness pgt_lateness_begin(void);
 int64_t pgt_lateness_end(struct pgt_lateness *late);
 
+// How long this process and the server's of `pq` have been ready to run and had to wait for a
+// processor, in ns since they began. 0 where the kernel does not count it. Unlike lateness,
+// which is the worst of single moments, it adds up over all steps of what is timed.
+int64_t pgt_starved_ns(PGconn *pq);
+
 // --- the loop ---
 
 struct pgt {

@@ -211,6 +211,13 @@ static void test_gaps(void **state)
                 "INSERT INTO worker SELECT i, 'FRONTEND', 'f' || i, 4567, 'RUNNING' FROM"
                 " generate_series(100, 199) i; DELETE FROM worker WHERE worker_id >= 100");
     assert_string_equal(state_of(s), "3 enforce f 0/0/0");
+    // No row tells of a TRUNCATE. One that is refused is none, and so is another table's.
+    take_over(s, s->a3, "meta-b");
+    pgt_run(s->psql, "TRUNCATE hummock_gc_history");
+    assert_string_equal(pgt_try(s->a2, "TRUNCATE worker CASCADE"), "MF001");
+    assert_string_equal(state_of(s), "4 enforce t 0/0/0");
+    pgt_run(s->psql, "TRUNCATE worker CASCADE");
+    assert_string_equal(state_of(s), "4 enforce f 0/0/0");
     // Off at the takeover.
     set_guard(s, "off");
     take_over(s, s->b1, "meta-b");

@@ -321,27 +321,48 @@ static void test_concurrent_campaigns(void **state)
     assert_true(term >= rounds);
 }
 
+#define TAG_OLD  "metafence:eeeeeeee:0000000000000001"
+#define TAG_GONE "metafence:eeeeeeee:0000000000000002"
+
+static void age(struct scene *s)
+{
+    pgt_run(s->admin, "UPDATE metafence.tag SET first_seen = now() - interval '91 days',"
+                      " last_seen_heartbeat = now() - interval '91 days'");
+}
+
 static void test_old_tags_are_trimmed(void **state)
 {
     struct scene *s = *state;
+    PGconn *old = pgt_connect("meta", PGT_DATABASE, TAG_OLD);
+    PGconn *gone = pgt_connect("meta", PGT_DATABASE, TAG_GONE);
 
-    (void)pgt_campaign(s->a1, "meta-a");
+    (void)pgt_campaign(gone, "meta-a");
+    PQfinish(gone);
+    (void)pgt_campaign(old, "meta-a");
     (void)pgt_campaign(s->a2, "meta-a");
-    pgt_run(s->admin, "UPDATE metafence.tag SET first_seen = now() - interval '91 days',"
-                      " last_seen_heartbeat = now() - interval '91 days'");
+    age(s);
     pgt_run(s->admin,
             "INSERT INTO metafence.death VALUES ('x', 'i', 1, 'm', 'r', now() - interval"
             " '91 days'), ('y', 'i', 1, 'm', 'r', now() - interval '89 days')");
+    while (strcmp(pgt_get(s->admin, "SELECT count(*) FROM pg_stat_activity WHERE"
+                                    " application_name = '" TAG_GONE "'"),
+                  "0") != 0)
+        ;
     (void)pgt_campaign(s->a3, "meta-a");
-    assert_string_equal(tag_row(s, TAG_A1), "NULL");
-    assert_string_equal(tag_row(s, TAG_A2), "2 t"); // led for 91 days, superseded just now
+    assert_string_equal(tag_row(s, TAG_GONE), "NULL");
+    assert_string_equal(tag_row(s, TAG_A2), "3 t"); // led for 91 days, superseded just now
     assert_string_equal(
         pgt_get(s->admin, "SELECT string_agg(incarnation_tag, ' ') FROM metafence.death"), "y");
+    // A zombie that is still there stays one, however long it has been.
+    assert_string_equal(tag_row(s, TAG_OLD), "2 t");
+    assert_string_equal(pgt_try(old, "INSERT INTO catalog_version VALUES ('x', 1)"), "MF001");
+    (void)pgt_campaign(old, "meta-a");
+    assert_term(s, "4 " TAG_A3 " meta-a");
+    PQfinish(old);
     // The owner of the moment stays known, however long it leads.
-    pgt_run(s->admin, "UPDATE metafence.tag SET first_seen = now() - interval '91 days',"
-                      " last_seen_heartbeat = now() - interval '91 days'");
+    age(s);
     pgt_run(s->psql, "UPDATE election_leader SET last_heartbeat = clock_timestamp()");
-    assert_string_equal(tag_row(s, TAG_A3), "3 f");
+    assert_string_equal(tag_row(s, TAG_A3), "4 f");
 }
 
 static void test_size(void **state)
