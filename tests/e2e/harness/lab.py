@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Lab: directory, ports and processes of one test, ended together whatever happens."""
 
+import ctypes
 import fcntl
 import os
 import shutil
@@ -56,6 +57,19 @@ def _lock(path: Path) -> int | None:
 KEEP_LOGS_S = 24 * 3600
 
 
+IPC_RMID = 0
+_libc = ctypes.CDLL(None)
+
+
+def remove_shared_memory(root: Path) -> None:
+    """Of each Postgres below `root` that was killed: the System V segment by which it locks its data
+    directory outlives it, and a machine has 4096 of them for everybody. None may still run."""
+    for pid_file in root.glob("*/data/postmaster.pid"):
+        lines = pid_file.read_text().splitlines()
+        if len(lines) > 6:  # the seventh: key and id
+            _libc.shmctl(int(lines[6].split()[1]), IPC_RMID, None)
+
+
 def clean_after_crashes() -> None:
     """Removes directories of runs that did not come to their end (their processes died with them), and
     the logs of tests that failed more than a day ago."""
@@ -66,6 +80,7 @@ def clean_after_crashes() -> None:
         kept = lock.with_suffix(".kept")
         is_demo = lock.with_suffix("").joinpath("pids").exists()
         if not kept.exists() or (not is_demo and time.time() - kept.stat().st_mtime > KEEP_LOGS_S):
+            remove_shared_memory(lock.with_suffix(""))
             shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
             kept.unlink(missing_ok=True)
             lock.unlink(missing_ok=True)
@@ -138,6 +153,7 @@ class Lab:
                 signal_pid(pid, signal.SIGKILL)
             process.kill()
         self._end_orphans()
+        remove_shared_memory(self.dir)
         if keep_logs:
             for data in self.dir.glob("*/data"):
                 shutil.rmtree(data, ignore_errors=True)
