@@ -232,6 +232,12 @@ class Deeds:
             self.node(fault).terminate()
 
     def node_stopped(self, fault: Fault) -> End:
-        pid = self.node(fault).pid
-        signal_pid(pid, signal.SIGSTOP)
-        return lambda: signal_pid(pid, signal.SIGCONT)
+        node = self.node(fault)
+        self.world.away.add(node.name)
+        signal_pid(node.pid, signal.SIGSTOP)
+
+        def end() -> None:
+            signal_pid(node.pid, signal.SIGCONT)
+            self.world.away.discard(node.name)
+
+        return end

@@ -28,7 +28,8 @@ CLOCK_NS = S // 20
 TOLD_NS = 60 * S
 # From the end of a refusal's time to the line that tells of it: a meta on a busy machine.
 LATE_NS = 15 * S
-BOUNDED = ("bound", "open")
+AGENT_AWAY = "open: no agent"  # that it may be away is one of the plan's own steps
+BOUNDED = ("bound", AGENT_AWAY)
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def judge(history: History) -> Verdict:
 
 
 def _is_bounded(passage: Passage) -> bool:
-    return passage.outcome.startswith(BOUNDED)
+    return passage.outcome in BOUNDED
 
 
 def _passages_of(history: History, table: int, before_ns: int) -> Iterator[Passage]:
@@ -209,7 +210,9 @@ def _of_passage(history: History, passage: Passage) -> Iterator[Finding]:
     elif passage.outcome == "bound":
         if passage.held_ms * 10**6 < history.max_hold_ns:
             yield Finding("early", str(passage))
-    elif not any(c.from_ns <= passage.at_ns <= c.to_ns for c in history.causes):
+    elif passage.outcome != AGENT_AWAY or not any(
+        cause.from_ns <= passage.at_ns <= cause.to_ns for cause in history.causes
+    ):
         yield Finding("open", str(passage))
 
 

@@ -6,7 +6,6 @@ and one more recovery has to leave nothing behind: that nothing waits for ever i
 import subprocess
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
 
 import psycopg
 import pytest
@@ -38,25 +37,25 @@ BACK_S = 30.0  # after what has kept an agent away the gate may have no row of i
 AWAY = (AssertionError, OSError, subprocess.SubprocessError, psycopg.Error)
 
 
-class LinkedNode(Node):
-    """Others reach it by a link; we don't."""
-
-    def call(self, *words: str) -> Any:
-        advertised, self.host, self.port = (self.host, self.port), "127.0.0.1", self.listen_port
-        try:
-            return super().call(*words)
-        finally:
-            self.host, self.port = advertised
-
-
 class World:
-    def __init__(self, kube: Open, lab: Lab, names: Nameserver, patch: pytest.MonkeyPatch, seed: int) -> None:
-        self.seed, self.began = seed, boot_ns()
+    """patch, names: how agents find the node that has a pod. tell: is given each line of the timeline."""
+
+    def __init__(
+        self,
+        kube: Open,
+        lab: Lab,
+        patch: pytest.MonkeyPatch,
+        names: Nameserver,
+        seed: int,
+        tell: Callable[[str], None],
+        mode: str = "enforce",
+    ) -> None:
+        self.seed, self.say = seed, lambda text: tell(f"{boot_ns() / 1e9:10.3f}  {text}")
         self.kube = kube(pods=plan.METAS, ttl=TTL)
         let_agents_ask(self.kube.pods, names, lab.dir, patch)
         prepare(self.kube.api)
         self.jobs = Jobs(self.kube.cluster, RELEASES[seed // 2 % len(RELEASES)])
-        self.jobs.configure("enforce", **RECOVERY, **(KILLS if plan.has_kills(seed) else {}))
+        self.jobs.configure(mode, **RECOVERY, **(KILLS if plan.has_kills(seed) else {}))
         for pod in self.pods:
             pod.config["reconcile"] = {"mode": "off"}
             pod.meta_flags = [*pod.meta_flags, "--tick=1s"]
@@ -70,18 +69,17 @@ class World:
         self.books = Books(self.kube.cluster.postgres)
         self.causes: list[Cause] = []
         self.waits: list[Wait] = []
-        self.timeline: list[str] = []
         self.missed = 0
         self._end_pod_ns: int | None = None
         self.deeds = Deeds(self)
-        leader = self.jobs.start(0, mode="enforce")
+        leader = self.jobs.start(0, mode=mode)
         for name, host in (("c1", "127.0.0.1"), ("c2", HOST)):
             self._add_node(lab, name, host)
         self.kubelet = Kubelet(self.kube.api, self.nodes[1])
         self.kept = self.jobs.create(leader, "kept", 2)
 
     def _add_node(self, lab: Lab, name: str, host: str) -> None:
-        node = LinkedNode(self.kube.cluster, name, host)
+        node = Node(self.kube.cluster, name, host)
         self.links.append(Proxy(lab, node.port, node.dir, "link"))
         node.listen_port, node.port = node.port, self.links[-1].port
         self.jobs.nodes.append(node.start())
@@ -95,9 +93,6 @@ class World:
     def nodes(self) -> list[Node]:
         return self.jobs.nodes
 
-    def say(self, text: str) -> None:
-        self.timeline.append(f"{boot_ns() / 1e9:10.3f}  {text}")
-
     # --- the kubelet's part --------------------------------------------------------------------
 
     def kill(self, node: Node) -> None:
@@ -109,8 +104,8 @@ class World:
 
     def look(self) -> None:
         """Who has ended is started again, unless somebody keeps it away."""
-        if self.killer and self.killer.strike(lambda: [p.kill_agent() for p in self.pods if p.agent]):
-            self.say("the agents are killed, with a delete under way")
+        if self.killer and self.killer.strike(self._kill_agents):
+            self.say("agents are killed, with a delete under way")
         for pod in self.pods:
             if pod.name in self.away:
                 continue
@@ -123,6 +118,12 @@ class World:
                 self.kill(node)  # it has ended by itself: that is said
                 node.start()
         self._delete_pod()
+
+    def _kill_agents(self) -> None:
+        """Of whoever leads: one of them has sent it."""
+        for pod in self.pods:
+            if pod.acts_as_leader:
+                pod.kill_agent()
 
     def _delete_pod(self) -> None:
         """A kubelet's way: SIGTERM, after a while SIGKILL, its word; and then there is a new pod."""
@@ -264,13 +265,18 @@ class World:
         tables = self.jobs.tables(leader)
         if set(tables) != set(self.kept.tables):
             return f"tables {tables} are {self.kept.tables}"
+        if not sum(node.running(self.kept) for node in self.nodes):
+            return "what stays runs"
+        end = boot_ns() + int(STEP_S * 1e9)
+        while (missing := self._open()) and boot_ns() < end:  # until the next barrier is committed
+            hold(0.2, self.look)
+        return missing
+
+    def _open(self) -> str:
         sql = self.kube.cluster.postgres.sql
         pending = sql("SELECT job_id, table_ids FROM metafence.dropped")
-        open_ones = sql("SELECT id, scope FROM metafence.recovery WHERE closed_at IS NULL")
-        if pending or open_ones:
-            return f"pending {pending}, open {open_ones}"
-        running = sum(node.running(self.kept) for node in self.nodes)
-        return "" if running else "what stays runs"
+        recoveries = sql("SELECT id, scope FROM metafence.recovery WHERE closed_at IS NULL")
+        return f"pending {pending}, open {recoveries}" if pending or recoveries else ""
 
     # --- what is there -------------------------------------------------------------------------
 
