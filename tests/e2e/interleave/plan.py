@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One round is one interleaving: a job whose actor is in a long chunk, its DROP, and two to five things more
-that come while they are under way. Pure: seed and number of a round decide it, so that any one can be made
-again without those before it."""
+"""One round is one interleaving: a job whose actor is in a long chunk, its DROP, another job, and two to five
+things more that come while they are under way. Pure: seed and number of a round decide it, so that any one can
+be made again without those before it."""
 
 import random
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ POINTS = (
 )
 
 OPENING = Kind("create", "job", 0, 0, (("actors", ("1", "2")), ("how", ("foreground",))))
-CHUNK = Kind("busy", "chunk", 0.5, 10, (("which", ("newest",)),))
-DROP = Kind("drop", "job", 0, 0, (("which", ("newest",)),))
+CHUNK = Kind("busy", "chunk", 0.5, 10, (("which", ("oldest",)),))
+DROP = Kind("drop", "job", 0, 0, (("which", ("oldest",)),))
 KINDS = (
     # What users do. held: it stays CREATING that long.
     Kind("create", "job", 0.2, 4, (("actors", ("1", "2")), ("how", ("foreground", "background", "held")))),
@@ -76,11 +76,12 @@ def interleaving(seed: int, number: int) -> Round:
     chunk = pick(CHUNK, chance, 0)
     if chance.random() < ENDLESS:
         chunk = Fault(chunk.kind, 0, ENDLESS_S, chunk.detail)
-    faults = [pick(OPENING, chance, 0), chunk]
+    faults = [pick(OPENING, chance, 0), chunk, pick(BY_NAME["create"], chance, 1)]
     if chance.random() < DROPPED:
         faults.append(pick(DROP, chance, 1))
     kinds = [kind for kind in KINDS if has_kills(seed) or kind.name != "killer_killed"]
-    faults += [pick(kind, chance, WITHIN_S) for kind in chance.sample(kinds, chance.randint(*STEPS))]
+    steps = chance.sample(kinds, chance.randint(*STEPS))
+    faults += [pick(kind, chance, WITHIN_S) for kind in steps]
     first, later = faults[:2], sorted(faults[2:], key=lambda fault: fault.at)
     return Round(number, (*first, *later))
 
