@@ -197,6 +197,34 @@ def test_a_panic_without_a_bound() -> None:
     assert "acknowledged" in str(verdict.violations[0]), "by which purge it went"
 
 
+def beyond(is_database: bool = True) -> History:
+    """What the database's recovery removes under an actor of a node that is cut off, which dies of it."""
+    removal = replace(good().removals[0], by="pre-applied", is_database=is_database)
+    cut_off = (Cause("c2", 100 * S, 110 * S),)
+    panics = (Panic(106 * S, "c2", 12),)
+    history = unended(replace(good(), removals=(removal,), cut_off=cut_off, panics=panics), 106 * S)
+    return with_passage(history, tables=(31,), at_ns=94 * S)
+
+
+def test_what_nobody_holds_is_told_apart() -> None:
+    verdict = judge(beyond())
+    assert verdict.is_clean and [f.rule for f in verdict.explained] == ["under actor", "panic"], verdict
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        beyond(is_database=False),
+        replace(beyond(), cut_off=(Cause("c1", 100 * S, 110 * S),)),
+        replace(beyond(), cut_off=(Cause("c2", 100 * S, 104 * S),)),
+    ],
+    ids=["a global recovery", "another node", "before"],
+)
+def test_only_of_a_node_that_could_not_be_reset(history: History) -> None:
+    verdict = judge(history)
+    assert rules(verdict) == ["under actor", "panic"] and not verdict.explained
+
+
 def test_a_purge_without_a_record() -> None:
     assert rules(judge(replace(good(), passages=()))) == ["ungated", "blind"]
     assert rules(judge(with_passage(good(), tables=(11,)))) == ["ungated"]
@@ -287,6 +315,29 @@ def test_an_actor_of_the_same_id_is_another_one() -> None:
         line(30, "actor_began", 1, **BEGAN),
     )
     assert [(a.from_ns, a.to_ns) for a in evidence.actors(node, {})] == [(10, 20), (30, None)]  # type: ignore[arg-type]
+
+
+def test_what_the_last_recovery_was_is_told_by_process() -> None:
+    def removed(at: int, pid: int) -> Event:
+        return line(at, "unregistered", pid, by="drop", tables="[11]", version="3")
+
+    pod = FakeNode(
+        removed(5, 1),
+        line(10, "recovery_marked", 1, **{"global": "false"}),
+        removed(20, 1),
+        removed(30, 2),
+        line(40, "unregistered", 1, by="drop", tables="[]", version="4"),
+        line(50, "recovery_marked", 1, **{"global": "true"}),
+        removed(60, 1),
+    )
+    found = [(r.at_ns, r.is_database) for r in evidence.removals(pod)]  # type: ignore[arg-type]
+    assert found == [(5, False), (20, True), (30, False), (60, False)]
+
+
+def test_a_refusal_names_its_recovery() -> None:
+    said = "ERROR: metafence: removal of 2 state tables (11, 12) refused in recovery 7 of term 3: … (MF003)"
+    pod = FakeNode(line(10, "unregister_failed", 1, msg=said), line(20, "unregister_failed", 1, msg="cut"))
+    assert list(evidence.refusals(pod)) == [Refusal(10, 7)]  # type: ignore[arg-type]
 
 
 def test_a_panic_says_for_which_table() -> None:

@@ -12,7 +12,7 @@ from jobs import Node
 
 from .judge import Actor, Panic, Passage, Refusal, Removal
 
-RECOVERY = re.compile(r"MF003.* refused in recovery (\d+) of term")
+RECOVERY = re.compile(r"refused in recovery (\d+) of term")
 TABLE = re.compile(r" of table (\d+)")
 # One list of nodes that were NONE goes with each passage of its recovery: rows go when later ones come.
 PASSAGES = """SELECT p.id, extract(epoch FROM p.at)::double precision, p.recovery_id, p.outcome, p.table_ids,
@@ -63,9 +63,13 @@ def panics(node: Node) -> Iterator[Panic]:
 
 
 def removals(pod: Pod) -> Iterator[Removal]:
-    for event in pod.witness.events("unregistered"):
-        if tables := numbers(event.fields["tables"]):
-            yield Removal(event.boot_ns, pod.name, event.fields["by"], tables)
+    is_global: dict[int, bool] = {}  # the last recovery of each process
+    for event in pod.witness.events():
+        if event.kind == "recovery_marked":
+            is_global[event.pid] = event.fields["global"] == "true"
+        elif event.kind == "unregistered" and (tables := numbers(event.fields["tables"])):
+            is_database = not is_global.get(event.pid, True)
+            yield Removal(event.boot_ns, pod.name, event.fields["by"], tables, is_database)
 
 
 def refusals(pod: Pod) -> Iterator[Refusal]:

@@ -2,6 +2,9 @@
 """Judges in which order things came to pass: nothing is reclaimed under an actor that may read it, except
 where a bound is on record, and nothing waits for ever. Pure.
 
+A recovery of the database alone resets only the nodes that meta is connected to, and no gate holds it: what
+it removes under an actor of a node that was cut off is RisingWave's, and told apart (docs/recovery.md, limits).
+
 Which actors lived when is what compute nodes say of themselves, what was removed is what metas say; of
 metafence's own books only those count that excuse something. All instants are of CLOCK_BOOTTIME.
 
@@ -60,6 +63,7 @@ class Removal:
     meta: str
     by: str
     tables: tuple[int, ...]
+    is_database: bool = False  # in or after a recovery of the database alone
 
     def __str__(self) -> str:
         return f"{self.at_ns / S:.3f} {self.meta} has removed tables {self.tables} by {self.by}"
@@ -116,6 +120,7 @@ class History:
     held_from: tuple[tuple[int, int], ...] = ()
     panics: tuple[Panic, ...] = ()
     causes: tuple[Cause, ...] = ()
+    cut_off: tuple[Cause, ...] = ()  # from metas; the name is the node's
     waits: tuple[Wait, ...] = ()
 
 
@@ -129,6 +134,7 @@ class Verdict:
     panics: int = 0  # with those that a bound is on record for
     slowest_s: float = 0.0
     violations: list[Finding] = field(default_factory=list)
+    explained: list[Finding] = field(default_factory=list)  # by recoveries of the database alone
 
     @property
     def is_clean(self) -> bool:
@@ -139,9 +145,10 @@ class Verdict:
         head = (
             f"{'clean' if self.is_clean else f'{len(self.violations)} VIOLATIONS'}: {self.rounds} rounds,"
             f" {self.actors} actors, {self.removals} removals, {self.refusals} refusals; gate passed:"
-            f" {passed or 0}; {self.panics} panics; slowest rest {self.slowest_s:.1f} s"
+            f" {passed or 0}; {self.panics} panics; slowest rest {self.slowest_s:.1f} s;"
+            f" explained: {len(self.explained)}"
         )
-        return "\n".join((head, *map(str, self.violations)))
+        return "\n".join((head, *map(str, self.violations), *map(str, self.explained)))
 
 
 def judge(history: History) -> Verdict:
@@ -156,9 +163,17 @@ def judge(history: History) -> Verdict:
     for passage in history.passages:
         verdict.outcomes[passage.outcome] = verdict.outcomes.get(passage.outcome, 0) + 1
         verdict.violations += _of_passage(history, passage)
+    beyond: set[int] = set()
     for removal in history.removals:
-        verdict.violations += _of_removal(history, removal)
-    verdict.violations += [*_overheld(history), *_panics(history)]
+        found = list(_of_removal(history, removal))
+        if _is_beyond(history, removal):
+            beyond.update(removal.tables)
+            verdict.explained += found
+        else:
+            verdict.violations += found
+    verdict.violations += _overheld(history)
+    for finding, table in _panics(history):
+        (verdict.explained if table in beyond else verdict.violations).append(finding)
     for wait in history.waits:
         if wait.missing:
             verdict.violations.append(
@@ -192,8 +207,7 @@ def _of_removal(history: History, removal: Removal) -> Iterator[Finding]:
         yield Finding("ungated", str(removal))
     if any(map(_is_bounded, passages)):
         return
-    alive = [a for a in history.actors if a.lived(removal.at_ns) and set(a.tables) & set(removal.tables)]
-    if alive:
+    if alive := _readers(history, removal):
         yield Finding("under actor", str(removal), tuple(map(str, alive)))
 
 
@@ -216,6 +230,18 @@ def _of_passage(history: History, passage: Passage) -> Iterator[Finding]:
         yield Finding("open", str(passage))
 
 
+def _readers(history: History, removal: Removal) -> list[Actor]:
+    return [a for a in history.actors if a.lived(removal.at_ns) and set(a.tables) & set(removal.tables)]
+
+
+def _is_beyond(history: History, removal: Removal) -> bool:
+    """Nobody holds that one, and all who may read what it removed are on nodes that could not be reset."""
+    return removal.is_database and all(
+        any(c.name == actor.node and c.from_ns <= removal.at_ns <= c.to_ns for c in history.cut_off)
+        for actor in _readers(history, removal)
+    )
+
+
 def _overheld(history: History) -> Iterator[Finding]:
     begins = dict(history.held_from)
     for refusal in history.refusals:
@@ -225,9 +251,10 @@ def _overheld(history: History) -> Iterator[Finding]:
             yield Finding("overheld", f"{what}, after {(refusal.at_ns - begun) / S:.1f} s")
 
 
-def _panics(history: History) -> Iterator[Finding]:
+def _panics(history: History) -> Iterator[tuple[Finding, int]]:
+    """With the table that was read."""
     for panic in history.panics:
         passages = list(_passages_of(history, panic.table, panic.at_ns))
         if not any(map(_is_bounded, passages)):
             what = f"{panic.at_ns / S:.3f} {panic.node} by a read of table {panic.table}"
-            yield Finding("panic", what, tuple(map(str, passages)))
+            yield Finding("panic", what, tuple(map(str, passages))), panic.table

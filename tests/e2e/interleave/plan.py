@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One round is one interleaving: a job whose actor is in a long chunk, its DROP, another job, and two to five
-things more that come while they are under way. Pure: seed and number of a round decide it, so that any one can
-be made again without those before it."""
+things more that come while they are under way. Pure: seed and number of a round decide it, so that any one
+can be made again without those before it."""
 
 import random
 from collections.abc import Iterator

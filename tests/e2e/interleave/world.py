@@ -33,7 +33,8 @@ RELEASES = ("v2.6", "v2.8", "v3.0", "head")
 REST_S = 240.0  # a start that waits for a lease, a hold, pauses up to 5 s: some times over, on a busy machine
 STEP_S = 30.0  # of one thing on the way there, before all of it is looked at again
 GRACE_S = 1.0  # from SIGTERM to SIGKILL, of a node whose pod is deleted
-BACK_S = 30.0  # after what has kept an agent away the gate may have no row of it
+# After what has kept an agent away its row may be missing so long, and the stream of a node that was cut off.
+BACK_S = 30.0
 AWAY = (AssertionError, OSError, subprocess.SubprocessError, psycopg.Error)
 
 
@@ -68,6 +69,7 @@ class World:
         self.dead: dict[int, int] = {}  # pid of a node -> when it was
         self.books = Books(self.kube.cluster.postgres)
         self.causes: list[Cause] = []
+        self.cut_off: list[Cause] = []
         self.waits: list[Wait] = []
         self.missed = 0
         self._end_pod_ns: int | None = None
@@ -168,6 +170,8 @@ class World:
         self.waits.append(Wait(f"round {one.number}", took, missing))
         excuses = [str(fault) for fault in one.faults if fault.kind in plan.KEEPS_AGENTS]
         self.causes += [Cause(excuse, began, ended + int(BACK_S * 1e9)) for excuse in excuses]
+        cut = [self.deeds.node(fault).name for fault in one.faults if fault.kind == "node_cut"]
+        self.cut_off += [Cause(name, began, ended + int(BACK_S * 1e9)) for name in cut]
         self.say(f"at rest after {took:.1f} s" if not missing else f"not at rest: {missing}")
 
     def _begin(self, fault: Fault, is_first: bool) -> Callable[[], None] | None:
@@ -309,5 +313,6 @@ class World:
             held_from=tuple(self.books.held_from.items()),
             panics=tuple(panic for node in self.nodes for panic in panics(node)),
             causes=tuple(self.causes),
+            cut_off=tuple(self.cut_off),
             waits=tuple(self.waits),
         )
