@@ -203,7 +203,7 @@ def beyond(is_database: bool = True) -> History:
     cut_off = (Cause("c2", 100 * S, 110 * S),)
     panics = (Panic(106 * S, "c2", 12),)
     history = unended(replace(good(), removals=(removal,), cut_off=cut_off, panics=panics), 106 * S)
-    return with_passage(history, tables=(31,), at_ns=94 * S)
+    return with_passage(history, tables=(31,), at_ns=80 * S)
 
 
 def test_what_nobody_holds_is_told_apart() -> None:
