@@ -2,8 +2,8 @@
 """Judges in which order things came to pass: nothing is reclaimed under an actor that may read it, except
 where a bound is on record, and nothing waits for ever. Pure.
 
-A recovery of the database alone resets only the nodes that meta is connected to, and no gate holds it. What it
-removes under an actor of a node that was cut off is told apart: docs/recovery.md, Limits.
+A recovery of the database alone resets only the nodes that meta is connected to, and no gate holds it. What
+it removes under an actor of a node that was cut off is told apart: docs/recovery.md, Limits.
 
 Which actors lived when is what compute nodes say of themselves, what was removed is what metas say; of
 metafence's own books only those count that excuse something. All instants are of CLOCK_BOOTTIME.
