@@ -100,7 +100,7 @@ class World:
     def kill(self, node: Node) -> None:
         """… which its kubelet says, of the one that it knows."""
         node.kill()
-        self.dead[node.pid] = boot_ns()
+        self.dead.setdefault(node.pid, boot_ns())  # the first time counts
         if node is self.nodes[1]:
             self.kubelet.restart_container()
 
@@ -141,7 +141,7 @@ class World:
             node.terminate()
         elif boot_ns() >= self._end_pod_ns:
             node.kill()
-            self.dead[node.pid] = boot_ns()
+            self.dead.setdefault(node.pid, boot_ns())
             self.kubelet.end_pod()
             self.kubelet.make_pod()
             self.away.discard(node.name)
@@ -178,8 +178,6 @@ class World:
         try:
             end = self.deeds.begin(fault, is_first)
         except AWAY as error:
-            if is_first:
-                raise
             self.missed += 1
             why = error if isinstance(error, NothingThere) else f"{type(error).__name__}: {error}"
             self.say(f"{fault}: left out: {str(why).splitlines()[0]}")
