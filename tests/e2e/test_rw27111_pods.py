@@ -207,6 +207,11 @@ def test_who_unregisters_at_term_is_waited_for(scene_of: Make) -> None:
     scene.come_back()
 
 
+def is_holding(recovery: dict[str, Any]) -> bool:
+    """By its agent's status: the purge is refused, and it knows the nodes."""
+    return bool(recovery["leading"] and recovery["open"] and len(recovery["nodes"]) == 2)
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_agent_that_dies_with_a_kill_under_way(scene_of: Make, when: str) -> None:
     """It is on record that the node is being killed, and nobody knows whether the API has heard of it: it has
@@ -222,7 +227,8 @@ def test_an_agent_that_dies_with_a_kill_under_way(scene_of: Make, when: str) -> 
     scene.leader.start_agent()
     if when == "before":
         wait_for("the next one kills it", lambda: scene.api.deletes(NAME)[1:], PATIENCE)
-    scene.kubelet.wait_looked(2)
+    scene.leader.wait_status("it holds", lambda s: is_holding(s["recovery"]), PATIENCE)
+    scene.kubelet.wait_looked(2)  # only by a look since then a process is known to be another one
     scene.node.terminate()
     wait_for("its row is gone", lambda: scene.node.worker_id() is None, PATIENCE)
     refused = len(scene.jobs.refusals(scene.at))
