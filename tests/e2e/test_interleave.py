@@ -169,9 +169,15 @@ def test_none_does_not_excuse_an_actor_of_what_is_removed() -> None:
 
 def test_an_actor_that_is_built_behind_the_purge_proves_nothing() -> None:
     *before, built = good().actors
-    at_ns = good().passages[0].at_ns - CLOCK_NS  # as sharp as the clocks
+    at_ns = good().passages[0].at_ns - CLOCK_NS
     assert judge(replace(good(), actors=(*before, replace(built, from_ns=at_ns + 1)))).is_clean
     assert rules(judge(replace(good(), actors=(*before, replace(built, from_ns=at_ns))))) == ["unproven"]
+
+
+@pytest.mark.parametrize(("after_ns", "is_seen"), [(0, False), (1, True)])
+def test_an_actor_that_has_ended_just_before_proves_nothing(after_ns: int, is_seen: bool) -> None:
+    passed = replace(good().passages[0], at_ns=103 * S - CLOCK_NS - after_ns)
+    assert rules(judge(replace(good(), passages=(passed,)))) == (["unproven"] if is_seen else [])
 
 
 def test_a_bound_excuses_what_it_was_for() -> None:

@@ -213,12 +213,9 @@ def _of_removal(history: History, removal: Removal) -> Iterator[Finding]:
 
 def _of_passage(history: History, passage: Passage) -> Iterator[Finding]:
     if passage.outcome == "acknowledged":
-        at_ns = passage.at_ns - CLOCK_NS  # one that was built right after it is no concern
-        alive = [
-            a
-            for a in history.actors
-            if a.lived(at_ns) and a.lived(passage.at_ns) and a.address not in passage.none
-        ]
+        # As sharp as the clocks: one that ends just before it, or is built right behind it, is no concern.
+        around = passage.at_ns - CLOCK_NS, passage.at_ns + CLOCK_NS
+        alive = [a for a in history.actors if all(map(a.lived, around)) and a.address not in passage.none]
         if alive:
             yield Finding("unproven", str(passage), tuple(map(str, alive)))
     elif passage.outcome == "bound":
