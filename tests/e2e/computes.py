@@ -28,7 +28,8 @@ class Compute:
 
     def __init__(self, cluster: Cluster, name: str, host: str = "127.0.0.1") -> None:
         self.cluster, self.name, self.host = cluster, name, host
-        self.port = cluster.lab.port()
+        self.port = cluster.lab.port()  # others reach it there
+        self.listen_port = self.port
         self.dir = cluster.lab.dir / name
         self.dir.mkdir(mode=0o755)
         self.witness = WitnessFile(self.dir / "witness")
@@ -37,7 +38,7 @@ class Compute:
     def start(self, *flags: str) -> "Compute":
         metas = ",".join(f"http://127.0.0.1:{pod.service_port}" for pod in self.cluster.pods)
         argv: list[str | Path] = [metasim(), "compute-node", "--meta-address", metas]
-        argv += ["--listen-addr", f"127.0.0.1:{self.port}"]
+        argv += ["--listen-addr", f"127.0.0.1:{self.listen_port}"]
         argv += ["--advertise-addr", f"{self.host}:{self.port}"]
         argv += ["--witness", self.witness.path, *flags]
         self._process = self.cluster.lab.spawn(self.name, argv, self.dir / "log")

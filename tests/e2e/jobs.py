@@ -111,9 +111,8 @@ class Node(Compute):
         return Point(self.points, name)
 
     def call(self, *words: str) -> Any:
-        done = subprocess.run(
-            [metasim(), "call", self.address, *words], capture_output=True, text=True, timeout=60
-        )
+        where = f"127.0.0.1:{self.listen_port}"
+        done = subprocess.run([metasim(), "call", where, *words], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return json.loads(done.stdout)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from harness import Lab, Pod, boot_ns, hold, wait_for
 from harness.nameserver import Nameserver, let_agents_ask
+from interleave.deeds import Killer
 from jobs import PATIENCE, Jobs, Node, Pending, await_event, since
 from kube import Kube, Open, supersede
 from nodepods import HOST, KILL, NAME, Gate, Kubelet
@@ -201,6 +202,41 @@ def test_who_unregisters_at_term_is_waited_for(scene_of: Make) -> None:
     scene.kubelet.end_pod()
     assert scene.node.ended_by() == KILL
     [purge] = wait_for("the purge passes", scene.jobs.purges, PATIENCE)
+    assert purge["outcome"] == "acknowledged" and not purge["missing"]
+    scene.kubelet.make_pod()
+    scene.come_back()
+
+
+def is_holding(recovery: dict[str, Any]) -> bool:
+    """By its agent's status: the purge is refused, and it knows the nodes."""
+    return bool(recovery["leading"] and recovery["open"] and len(recovery["nodes"]) == 2)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_agent_that_dies_with_a_kill_under_way(scene_of: Make, when: str) -> None:
+    """It is on record that the node is being killed, and nobody knows whether the API has heard of it: it has
+    not, or it has agreed. The next agent's gate waits for that node all the same, also without its row."""
+    scene = scene_of(maxHold="120s", **KILLS)
+    killer = Killer(scene.api, when == "before")
+    scene.recover()
+    wait_for("a delete is under way", lambda: killer.strike(scene.leader.kill_agent), PATIENCE)
+    killer.end()
+    on_record = "SELECT host, port FROM metafence.acknowledgement WHERE how = 'asked'"
+    assert scene.kube.cluster.postgres.sql(on_record) == [(HOST, scene.node.port)]
+    assert len(scene.api.deletes(NAME)) == 1
+    scene.leader.start_agent()
+    if when == "before":
+        wait_for("the next one kills it", lambda: scene.api.deletes(NAME)[1:], PATIENCE)
+    scene.leader.wait_status("it holds", lambda s: is_holding(s["recovery"]), PATIENCE)
+    scene.kubelet.wait_looked(2)  # only by a look since then a process is known to be another one
+    scene.node.terminate()
+    wait_for("its row is gone", lambda: scene.node.worker_id() is None, PATIENCE)
+    refused = len(scene.jobs.refusals(scene.at))
+    wait_for("it is refused again", lambda: len(scene.jobs.refusals(scene.at)) > refused + 1, PATIENCE)
+    assert_nothing_is_purged(scene)
+    assert scene.node.alive
+    scene.kubelet.end_pod()
+    purge = scene.wait_purged()
     assert purge["outcome"] == "acknowledged" and not purge["missing"]
     scene.kubelet.make_pod()
     scene.come_back()

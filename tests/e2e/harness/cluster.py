@@ -63,7 +63,7 @@ class Cluster:
 
     def install_sql(self) -> None:
         self.pods[0].write_config()
-        done = self.pods[0].cli("sql", "install")
+        done = self.pods[0].cli("sql", "install", timeout=120)  # hundreds of statements, on a busy machine
         assert done.returncode == 0, f"sql install: {done.stderr}"
 
     def start(self, sql: bool = True) -> Pod:

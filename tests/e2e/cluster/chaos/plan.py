@@ -108,7 +108,7 @@ class Round:
         return max(fault.end for fault in self.faults)
 
 
-def _pick(kind: Kind, chance: random.Random, before: float) -> Fault:
+def pick(kind: Kind, chance: random.Random, before: float) -> Fault:
     """Begins within the first `before` seconds."""
     at = round(chance.uniform(0, before), 1)
     seconds = round(chance.uniform(kind.shortest, kind.longest), 1)
@@ -132,10 +132,10 @@ def rounds(seed: int, only: tuple[str, ...] = ()) -> Iterator[Round]:
     while True:
         number += 1
         following = next(bag)
-        faults = [_pick(kind, chance, 0)]
+        faults = [pick(kind, chance, 0)]
         is_pair = not (kind.is_alone or following.is_alone) and kind.part != following.part
         if is_pair and chance.random() < PAIRED:
-            faults.append(_pick(following, chance, faults[0].seconds))
+            faults.append(pick(following, chance, faults[0].seconds))
             following = next(bag)
         kind = following
         yield Round(number, tuple(faults))

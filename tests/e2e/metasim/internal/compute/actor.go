@@ -74,6 +74,7 @@ func (a *actor) pauseAt(point string) {
 
 func (a *actor) run() {
 	defer close(a.ended)
+	a.note("actor_began", journal.KV("tables", a.Tables))
 	a.pauseAt("actor-build") // nobody counts it before it runs
 	a.w.enter(a)
 	defer a.w.leave(a)
@@ -87,11 +88,15 @@ func (a *actor) run() {
 		}
 	}
 	time.Sleep(a.w.opt.reset)
+	a.note("actor_ended")
 }
 
 // take handles one message and says whether the actor goes on.
 func (a *actor) take(m message) bool {
 	if m.row == 0 {
+		if m.isStop {
+			a.note("actor_ended") // it reads no more: whoever is told so may remove its tables
+		}
 		a.w.collected(a, m)
 		if m.isStop {
 			return false
@@ -105,6 +110,7 @@ func (a *actor) take(m message) bool {
 	case err != nil:
 		log.Printf("ERROR risingwave_stream::executor::actor: actor exit with error actor_id=%d error=%v", a.ID, err)
 		a.note("actor_failed", journal.KV("msg", err.Error()))
+		a.note("actor_ended")
 		a.w.failed(err)
 		return false
 	}
