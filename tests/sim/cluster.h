@@ -174,8 +174,9 @@ struct kube_node {
     bool is_ending;    // the pod is deleted
     unsigned failures; // of the liveness probe in a row
     unsigned restarts, sidecar_restarts;
-    int64_t start_at; // a container waits until then
-    bool is_stopped;  // metafence-run
+    int64_t start_at;               // a container waits until then
+    bool is_stopped;                // metafence-run
+    int64_t stopped_at, resumed_at; // the last time
     bool reaps_later;
     bool is_cut_by_twin;
     bool wants_order; // an order came meanwhile

@@ -114,8 +114,11 @@ void kubelet_stop_run(struct world *world, int pod, bool stop)
     bool has_order = node->wants_order;
 
     node->is_stopped = stop && world->pods[pod].shim.alive;
+    if (node->is_stopped && !was_stopped)
+        node->stopped_at = world->now;
     if (stop || !was_stopped)
         return;
+    node->resumed_at = world->now;
     node->reaps_later = node->wants_order = false;
     // Its first turn looks at the ports: what changed meanwhile was not seen.
     if (world->pods[pod].meta.state != META_DOWN)

@@ -115,6 +115,7 @@ static void start_meta(struct world *world, int pod)
 
     check_start(world, pod);
     p->lost_seen = false;
+    p->owned_timeline = 0;
     p->proof_until = 0;
     p->shim.ports = SHIM_PORTS_KNOWN;
     shim_started(&p->shim.memory, sim_local(world, p), 1000 + tag, (uint64_t)tag,
