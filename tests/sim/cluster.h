@@ -181,6 +181,8 @@ struct kube_node {
     bool is_cut_by_twin;
     bool wants_order; // an order came meanwhile
     struct fence_order order;
+    bool wants_permit; // the first of them that permits to lead, maybe by an agent that is gone
+    struct fence_order permit;
     int64_t expired_at; // stopped, and past its deadline since; 0: not
     // What the checks remember.
     bool wire_known;
