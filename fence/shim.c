@@ -35,6 +35,14 @@ static void take_database_identity(struct fence_status *status, const struct fen
         status->term = order->term;
 }
 
+// Whatever it may win later is not what it was permitted to lead on once.
+static void forget_database_identity(struct fence_status *status)
+{
+    status->system_id = 0;
+    status->timeline = 0;
+    status->term = 0;
+}
+
 static void take_role(const struct shim_config *config, struct shim_memory *memory,
                       const struct fence_order *order, struct instant now)
 {
@@ -45,8 +53,10 @@ static void take_role(const struct shim_config *config, struct shim_memory *memo
     case FENCE_ROLE_FOLLOWER:
         // Of an engaged process the agent did not know yet when it wrote this: nothing is taken
         // back.
-        if (!latch_has(memory, SHIM_ENGAGED))
-            status->permit = FENCE_ROLE_FOLLOWER;
+        if (latch_has(memory, SHIM_ENGAGED))
+            break;
+        status->permit = FENCE_ROLE_FOLLOWER;
+        forget_database_identity(status);
         break;
     case FENCE_ROLE_LEADER:
         status->permit = FENCE_ROLE_LEADER;

@@ -177,6 +177,23 @@ static void take_engagement(struct turn *turn)
         engage(memory, election->sent_at);
 }
 
+// What the incarnation was first permitted to lead on. An agent that began while metafence-run
+// stood still hears of it late: what it has read since is not what that lease was won on.
+static void take_latched_identity(struct turn *turn)
+{
+    const struct fence_status *status = turn->status;
+    struct core_memory *memory = turn->memory;
+
+    if (!status || !memory->engaged)
+        return;
+    if (status->system_id != 0)
+        memory->system_id = status->system_id;
+    if (status->timeline != 0)
+        memory->timeline = status->timeline;
+    if (status->term > memory->term)
+        memory->term = status->term;
+}
+
 // Was the heartbeat written before our incarnation was started? Then a dead one wrote it.
 static bool is_inherited(const struct turn *turn)
 {
@@ -272,6 +289,7 @@ void memory_update(struct turn *turn)
         proof_void(turn->memory, turn->facts->now);
     view_read(turn);
     take_engagement(turn);
+    take_latched_identity(turn);
     view_evidence(turn);
     if (turn->fresh)
         take_read(turn);

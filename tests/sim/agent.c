@@ -24,7 +24,8 @@ void agent_start(struct world *world, int pod)
 
     if (!kubelet_may_run(world, pod))
         return;
-    *agent = (struct agent){.alive = true, .gen = gen, .wake_gen = wake_gen};
+    *agent = (struct agent){
+        .alive = true, .started_at = world->now, .gen = gen, .wake_gen = wake_gen};
     agent->facts.orders.manual_fence = p->manual;
     if (p->pause_until > world->now)
         agent->facts.orders.pause_end =

@@ -163,6 +163,13 @@ static bool twin_exists(const struct world *world, int pod)
     return false;
 }
 
+// Its agent has read that it owned the term on a timeline that is no more. Whether its process
+// heard of that, and acted on it, or led only when it won once more, nobody can know.
+static bool was_shown_elsewhere(const struct world *world, const struct pod *p)
+{
+    return p->owned_timeline != 0 && p->owned_timeline != world->db.timeline;
+}
+
 static bool is_reason_true(const struct world *world, int pod, enum fence_reason reason)
 {
     const struct pod *p = &world->pods[pod];
@@ -186,7 +193,7 @@ static bool is_reason_true(const struct world *world, int pod, enum fence_reason
         true_reason = twin_exists(world, pod) || world->db.tags[meta->tag].superseded;
         break;
     case FENCE_REASON_DATABASE_REPLACED:
-        true_reason = meta->timeline != world->db.timeline;
+        true_reason = meta->timeline != world->db.timeline || was_shown_elsewhere(world, p);
         break;
     case FENCE_REASON_PHANTOM_LEADER:
         true_reason =
@@ -257,6 +264,22 @@ void check_kill(struct world *world, int pod, enum fence_reason reason)
 
 // ---- latches and the start gate
 
+// Three know that it leads: metafence-run by its ports, the agent that has read its win, and
+// Postgres. The first was stopped before it could look, until after this read; the second is
+// no more; the third has lost it with its last seconds: nobody is left who could tell that it
+// has been superseded.
+static bool is_win_forgotten(const struct world *world, int pod, const struct row_view *view)
+{
+    const struct pod *p = &world->pods[pod];
+    const struct kube_node *node = world->cluster ? &world->cluster->nodes[pod] : NULL;
+
+    return node && node->stopped_at != 0 &&
+           node->stopped_at <= p->meta.engaged_at + SAMPLE_NS &&
+           (node->is_stopped || view->exec_at <= node->resumed_at + SAMPLE_NS) &&
+           p->agent.started_at > p->meta.engaged_at && !view->asked_owned &&
+           !view->asked_superseded;
+}
+
 void check_read(struct world *world, int pod, const struct row_view *view)
 {
     struct pod *p = &world->pods[pod];
@@ -271,8 +294,11 @@ void check_read(struct world *world, int pod, const struct row_view *view)
         p->timeline_read_at = world->now;
     }
     if (p->meta.engaged_at != 0 && view->exec_at > p->meta.engaged_at + SAMPLE_NS &&
-        view->exists && !view->null && view->id != p->id)
+        view->exists && !view->null && view->id != p->id && !is_win_forgotten(world, pod, view))
         p->lost_seen = true;
+    if (p->owned_timeline == 0 && p->meta.state != META_DOWN && view->asked_owned &&
+        view->owner_tag == p->meta.tag)
+        p->owned_timeline = view->timeline;
 }
 
 void check_permit(struct world *world, int pod, const struct fence_order *order)

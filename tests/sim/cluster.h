@@ -174,12 +174,15 @@ struct kube_node {
     bool is_ending;    // the pod is deleted
     unsigned failures; // of the liveness probe in a row
     unsigned restarts, sidecar_restarts;
-    int64_t start_at; // a container waits until then
-    bool is_stopped;  // metafence-run
+    int64_t start_at;               // a container waits until then
+    bool is_stopped;                // metafence-run
+    int64_t stopped_at, resumed_at; // the last time
     bool reaps_later;
     bool is_cut_by_twin;
     bool wants_order; // an order came meanwhile
     struct fence_order order;
+    bool wants_permit; // the first of them that permits to lead, maybe by an agent that is gone
+    struct fence_order permit;
     int64_t expired_at; // stopped, and past its deadline since; 0: not
     // What the checks remember.
     bool wire_known;

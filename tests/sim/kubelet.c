@@ -32,7 +32,7 @@ int64_t kubelet_restart_ns(struct world *world, int pod)
     struct kube_node *node = &world->cluster->nodes[pod];
     int64_t wait_ns = back_off(world, &node->restarts);
 
-    node->is_stopped = node->reaps_later = node->wants_order = false;
+    node->is_stopped = node->reaps_later = node->wants_order = node->wants_permit = false;
     node->failures = 0;
     node->start_at = world->now + wait_ns;
     return wait_ns;
@@ -63,7 +63,7 @@ void kubelet_booted(struct world *world, int pod)
         world->pods[before->pod].meta.state != META_DOWN)
         cluster_count(world, HAPPENED_FORCED);
     node->is_down = node->is_ending = node->is_stopped = node->reaps_later = false;
-    node->wants_order = false;
+    node->wants_order = node->wants_permit = false;
     node->failures = node->restarts = node->sidecar_restarts = 0;
     node->expired_at = 0;
     node->start_at = world->now;
@@ -112,16 +112,23 @@ void kubelet_stop_run(struct world *world, int pod, bool stop)
     bool was_stopped = node->is_stopped;
     bool reaps = node->reaps_later;
     bool has_order = node->wants_order;
+    bool has_permit = node->wants_permit;
 
     node->is_stopped = stop && world->pods[pod].shim.alive;
+    if (node->is_stopped && !was_stopped)
+        node->stopped_at = world->now;
     if (stop || !was_stopped)
         return;
-    node->reaps_later = node->wants_order = false;
+    node->resumed_at = world->now;
+    node->reaps_later = node->wants_order = node->wants_permit = false;
     // Its first turn looks at the ports: what changed meanwhile was not seen.
     if (world->pods[pod].meta.state != META_DOWN)
         world->pods[pod].shim.ports = meta_ports(&world->pods[pod].meta);
     if (reaps)
         shim_reap(world, pod);
+    if (has_permit)
+        shim_take_order(&world->shim, &world->pods[pod].shim.memory, &node->permit,
+                        sim_local(world, &world->pods[pod]));
     if (has_order)
         shim_order(world, pod, &node->order);
     shim_turn(world, pod);

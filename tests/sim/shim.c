@@ -115,6 +115,7 @@ static void start_meta(struct world *world, int pod)
 
     check_start(world, pod);
     p->lost_seen = false;
+    p->owned_timeline = 0;
     p->proof_until = 0;
     p->shim.ports = SHIM_PORTS_KNOWN;
     shim_started(&p->shim.memory, sim_local(world, p), 1000 + tag, (uint64_t)tag,
@@ -238,6 +239,18 @@ void shim_turn(struct world *world, int pod)
     tell_agent(world, pod);
 }
 
+// All of them wait, and are taken before anything is decided: the newest one counts, and of the
+// older ones what the process was first permitted on.
+static void wait_in_socket(struct kube_node *node, const struct fence_order *order)
+{
+    node->wants_order = true;
+    node->order = *order;
+    if (order->role != FENCE_ROLE_LEADER || node->wants_permit)
+        return;
+    node->wants_permit = true;
+    node->permit = *order;
+}
+
 void shim_order(struct world *world, int pod, const struct fence_order *order)
 {
     struct pod *p = &world->pods[pod];
@@ -246,8 +259,7 @@ void shim_order(struct world *world, int pod, const struct fence_order *order)
     if (!p->shim.alive)
         return;
     if (is_stopped(world, pod)) {
-        world->cluster->nodes[pod].wants_order = true;
-        world->cluster->nodes[pod].order = *order;
+        wait_in_socket(&world->cluster->nodes[pod], order);
         return;
     }
     if (world->plant == PLANT_ANY_INCARNATION)

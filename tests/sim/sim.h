@@ -253,6 +253,7 @@ struct meta {
 
 struct agent {
     bool alive;
+    int64_t started_at;
     uint32_t gen;
     uint32_t wake_gen;
     int64_t wake_at; // a wake that is on its way; 0: none
@@ -325,6 +326,8 @@ struct pod {
     int64_t clock_moved_ns; // against all others, in this round
     uint32_t read_timeline; // that its agent has read last …
     int64_t timeline_read_at;
+    uint32_t
+        owned_timeline; // on which its agent first read that this incarnation owns the term
     // What the checks remember.
     bool armed;        // an agent's order that arms has reached this metafence-run
     bool is_uncovered; // at the last step

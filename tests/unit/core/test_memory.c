@@ -389,6 +389,53 @@ static void test_agent_restart_sees_other_database(void **state)
     assert_int_equal(scene.plan.rule, RULE_DATABASE_REPLACED);
 }
 
+// A permit of the agent before waited in the socket of a metafence-run that stood still: what
+// the lease was first won on comes late, and still counts. A lower term of that time does not.
+static void test_identity_that_comes_late(void **state)
+{
+    static const struct {
+        uint64_t system_id;
+        uint32_t timeline;
+        uint64_t term;
+        enum rule rule;
+    } cases[] = {
+        {4242, 1, 7, RULE_LEADER},
+        {4242, 1, 6, RULE_LEADER},
+        {0, 0, 0, RULE_LEADER},
+        {99, 1, 7, RULE_DATABASE_REPLACED},
+        {4242, 2, 7, RULE_DATABASE_REPLACED},
+        {4242, 1, 8, RULE_DATABASE_REPLACED},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene scene;
+        struct fence_status *status = &scene.facts.fence.status;
+
+        scene_leader(&scene);
+        assert_int_equal(scene.plan.rule, RULE_LEADER);
+        status->system_id = cases[i].system_id;
+        status->timeline = cases[i].timeline;
+        status->term = cases[i].term;
+        scene_decide(&scene);
+        assert_int_equal(scene.plan.rule, cases[i].rule);
+    }
+}
+
+// It does not lead yet: whatever it wins, it wins on what is there then.
+static void test_identity_of_a_follower(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_init(&scene);
+    scene.facts.fence.status.timeline = 2;
+    scene_follow(&scene, 0, 5 * S);
+    scene_decide(&scene); // nothing new was read
+    assert_int_equal(scene.plan.rule, RULE_FOLLOWER);
+    assert_int_equal(scene.plan.order.timeline, 0);
+}
+
 // A deadline that only a pause made is no proof of anything.
 static void test_agent_restart_in_pause(void **state)
 {
@@ -507,6 +554,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_zombie_that_wins_again),
     cmocka_unit_test(test_agent_restart),
     cmocka_unit_test(test_agent_restart_sees_other_database),
+    cmocka_unit_test(test_identity_that_comes_late),
+    cmocka_unit_test(test_identity_of_a_follower),
     cmocka_unit_test(test_agent_restart_in_pause),
     cmocka_unit_test(test_agent_restart_in_hold),
     cmocka_unit_test(test_twin_hold_ends_with_other_or_no_row),

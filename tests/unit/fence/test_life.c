@@ -95,6 +95,35 @@ static void test_latches_reset_with_the_incarnation(void **state)
     assert_int_equal(memory.status.engaged_ns, 0);
 }
 
+// What a process that never led was permitted on says nothing of a lease that it wins later;
+// for one that leads it stands.
+static void test_a_follower_has_no_identity(void **state)
+{
+    const struct shim_config config = fixture_config();
+
+    (void)state;
+    for (int leads = 0; leads <= 1; leads++) {
+        struct shim_memory memory = {0};
+        struct fence_order order = {.incarnation = 1,
+                                    .system_id = 42,
+                                    .timeline = 3,
+                                    .term = 9,
+                                    .role = FENCE_ROLE_LEADER,
+                                    .row = FENCE_ROW_OURS,
+                                    .deadline_ns = S(120)};
+
+        shim_started(&memory, AT(S(100)), 10, 11, TAG_OWN);
+        order.flags = leads ? FENCE_ORDER_ENGAGED : 0;
+        fixture_order(&config, &memory, order, S(110));
+        order.role = FENCE_ROLE_FOLLOWER;
+        order.row = FENCE_ROW_OTHER;
+        fixture_order(&config, &memory, order, S(111));
+        assert_int_equal(memory.status.system_id, leads ? 42 : 0);
+        assert_int_equal(memory.status.timeline, leads ? 3 : 0);
+        assert_int_equal(memory.status.term, leads ? 9 : 0);
+    }
+}
+
 // A crash-looping agent costs one fence: the next incarnation runs unarmed until an agent is
 // back.
 static void test_one_fence_for_a_lost_agent(void **state)
@@ -562,6 +591,7 @@ static void test_config(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_engagement),
     cmocka_unit_test(test_latches_reset_with_the_incarnation),
+    cmocka_unit_test(test_a_follower_has_no_identity),
     cmocka_unit_test(test_one_fence_for_a_lost_agent),
     cmocka_unit_test(test_never_seen_to_serve),
     cmocka_unit_test(test_a_lease_is_not_older_than_its_incarnation),
