@@ -33,10 +33,10 @@ $body$;
 
 -- Behind the writers: a superseded session may still have rows locked, by a statement that is judged at its end, or by
 -- SELECT FOR UPDATE. It can write nothing any more, but the new leader would wait for it, and whatever it waits for.
--- What comes to its end meanwhile waits for us, and is refused; what does not is ended. One that must not be ended
--- keeps nobody else's rows locked. p_is_counted: this takeover has ended sessions before.
-CREATE OR REPLACE FUNCTION metafence.end_lockers(p_old_tag text, p_until timestamptz, p_is_counted boolean)
-RETURNS void
+-- What comes to its end meanwhile waits for us, if we have the lock, and is refused; what does not is ended. One that
+-- must not be ended keeps nobody else's rows locked. p_is_counted: this takeover has ended sessions before.
+CREATE OR REPLACE FUNCTION metafence.end_lockers(
+    p_old_tag text, p_until timestamptz, p_is_locked boolean, p_is_counted boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
@@ -46,23 +46,24 @@ DECLARE
     v_pid integer;
 BEGIN
     LOOP
-        PERFORM pg_stat_clear_snapshot();
-        WITH k AS MATERIALIZED (
-            SELECT l.* FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
-             WHERE d.datname = current_database())
-        SELECT array_agg(a.pid) INTO v_pids
-          FROM pg_stat_activity AS a
-         WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
-           AND (a.application_name = p_old_tag
-                OR EXISTS (SELECT FROM metafence.tag AS g WHERE g.tag = a.application_name AND g.superseded))
-           AND EXISTS (SELECT FROM k JOIN pg_trigger AS t ON t.tgrelid = k.relation
-                        WHERE k.pid = a.pid AND k.locktype = 'relation' AND k.granted
-                          AND k.mode NOT IN ('AccessShareLock', 'SIReadLock') -- of who only reads
-                          AND t.tgfoid IN ('metafence.on_write'::regproc, 'metafence.guard'::regproc))
-           AND NOT EXISTS (SELECT FROM k WHERE k.pid = a.pid AND k.locktype = 'advisory' AND NOT k.granted
-                              AND k.classid = 1296453187 AND k.objid = 1);
-        EXIT WHEN v_pids IS NULL OR clock_timestamp() >= v_until;
-        BEGIN
+        BEGIN -- a cancel is spent by having struck: a last look then
+            PERFORM pg_stat_clear_snapshot();
+            WITH k AS MATERIALIZED (
+                SELECT l.* FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+                 WHERE d.datname = current_database())
+            SELECT array_agg(a.pid) INTO v_pids
+              FROM pg_stat_activity AS a
+             WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+               AND (a.application_name = p_old_tag
+                    OR EXISTS (SELECT FROM metafence.tag AS g WHERE g.tag = a.application_name AND g.superseded))
+               AND EXISTS (SELECT FROM k JOIN pg_trigger AS t ON t.tgrelid = k.relation
+                            WHERE k.pid = a.pid AND k.locktype = 'relation' AND k.granted
+                              AND k.mode NOT IN ('AccessShareLock', 'SIReadLock') -- of who only reads
+                              AND t.tgfoid IN ('metafence.on_write'::regproc, 'metafence.guard'::regproc))
+               AND NOT (p_is_locked AND EXISTS (
+                            SELECT FROM k WHERE k.pid = a.pid AND k.locktype = 'advisory' AND NOT k.granted
+                               AND k.classid = 1296453187 AND k.objid = 1));
+            EXIT WHEN v_pids IS NULL OR clock_timestamp() >= v_until;
             PERFORM pg_sleep(v_pause);
             v_pause := least(2 * v_pause, 0.03);
         EXCEPTION WHEN query_canceled THEN
@@ -124,7 +125,7 @@ BEGIN
         RAISE LOG 'metafence: the term moves although a writer is still under way';
     END IF;
     IF p_mode = 'enforce' THEN
-        PERFORM metafence.end_lockers(p_old_tag, p_until, v_is_counted);
+        PERFORM metafence.end_lockers(p_old_tag, p_until, v_is_locked, v_is_counted);
     END IF;
 END
 $body$;

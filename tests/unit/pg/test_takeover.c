@@ -306,15 +306,17 @@ static void test_without_the_right_to_end(void **state)
                       "GRANT USAGE ON SCHEMA metafence TO feeble;"
                       "GRANT ALL ON ALL TABLES IN SCHEMA metafence TO feeble;"
                       "GRANT ALL ON ALL SEQUENCES IN SCHEMA metafence TO feeble;"
-                      "ALTER FUNCTION metafence.end_writers OWNER TO feeble");
+                      "ALTER FUNCTION metafence.end_writers OWNER TO feeble;"
+                      "ALTER FUNCTION metafence.end_lockers OWNER TO feeble");
     lead(s);
     pgt_run(s->a1, "BEGIN; DELETE FROM worker WHERE worker_id = 1");
     (void)timed_takeover(s);
     assert_int_equal(counter(s, "takeover_without_lock"), 1);
     pgt_run(s->a1, "ROLLBACK");
     assert_string_equal(pgt_try(s->a1, "DELETE FROM worker"), "MF001");
-    pgt_run(s->admin, "ALTER FUNCTION metafence.end_writers OWNER TO postgres; DROP OWNED BY"
-                      " feeble; DROP ROLE feeble");
+    pgt_run(s->admin, "ALTER FUNCTION metafence.end_writers OWNER TO postgres;"
+                      "ALTER FUNCTION metafence.end_lockers OWNER TO postgres;"
+                      "DROP OWNED BY feeble; DROP ROLE feeble");
 }
 
 // l2: the winner's heartbeat is from before it waited. It must not look so old that the next
