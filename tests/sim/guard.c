@@ -217,7 +217,7 @@ static bool may_write(struct wk_world *world, int tag, int meta)
 // worker_property alone is written: judged at its end, with the row locked. It may last.
 static struct wk_tx *begin_reuse(struct wk_world *world, int meta, int place, struct wk_tx *tx)
 {
-    int64_t lasts = driver_chance(world->run, 10) ? driver_between(world->run, 0, 5 * WK_S) : 0;
+    int64_t lasts = driver_chance(world->run, 15) ? driver_between(world->run, 0, 5 * WK_S) : 0;
 
     if (is_row_locked(world, place))
         return NULL;
@@ -228,7 +228,7 @@ static struct wk_tx *begin_reuse(struct wk_world *world, int meta, int place, st
                          .place = place,
                          .pod = WK_NONE,
                          .hung_until = world->is_calm ? 0 : world->run->now + lasts,
-                         .is_guarded = driver_chance(world->run, 2)};
+                         .is_guarded = driver_chance(world->run, 4)};
     return tx;
 }
 
