@@ -1,5 +1,72 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What worker has beyond the guard: the mutation log, and the refusal of deletes that an intent does not mean.
+-- What worker has beyond the guard: how it is found, the mutation log, and the refusal of deletes that an intent does not
+-- mean.
+
+-- Every change of a row of worker, by whom and in which term. Bounded: the newest 2000 or so. xid tells what
+-- a snapshot could not see yet, whatever the order of the ids.
+CREATE TABLE IF NOT EXISTS metafence.mutation (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    logged_at  timestamptz NOT NULL,
+    xid        xid8 NOT NULL,
+    operation  text NOT NULL,
+    worker_id  bigint,
+    tag        text,            -- NULL: an untagged session
+    owned_term bigint,          -- the newest term that this tag led; NULL: none
+    term       bigint,          -- the term at the write
+    old        jsonb,
+    new        jsonb
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX IF NOT EXISTS mutation_worker ON metafence.mutation (worker_id);
+
+-- "This row is being removed by the leader": a delete of its endpoint that meets any other row is refused,
+-- because meta deletes by host and port, and a node that registers again may get its id again.
+CREATE TABLE IF NOT EXISTS metafence.intent (
+    worker_id   integer NOT NULL,
+    host        text NOT NULL,
+    port        integer NOT NULL,
+    service     text NOT NULL,
+    term        bigint NOT NULL,
+    created_at  timestamptz NOT NULL,
+    row_version text,                           -- of the row that was judged, as metafence.workers() shows it
+    is_repeated boolean NOT NULL DEFAULT false, -- announced once more while it was open
+    PRIMARY KEY (service, term, worker_id)
+);
+DO $body$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
+                    WHERE a.attrelid = 'metafence.intent'::pg_catalog.regclass AND a.attname = 'row_version') THEN
+        -- Without a version an intent lets nothing pass at its endpoint: the next one brings it.
+        ALTER TABLE metafence.intent ADD COLUMN row_version text,
+            ADD COLUMN is_repeated boolean NOT NULL DEFAULT false,
+            DROP CONSTRAINT intent_pkey, ADD PRIMARY KEY (service, term, worker_id);
+    END IF;
+END
+$body$;
+
+-- The guarded table of workers; NULL: none. Of several, as two clusters in one database have them, the one
+-- beside the table of the election whose terms are kept here. 42P09: that does not tell which.
+CREATE OR REPLACE FUNCTION metafence.worker_table() RETURNS regclass
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    v_tables regclass[];
+    v_beside regclass[];
+BEGIN
+    SELECT array_agg(c.oid::regclass ORDER BY c.oid), array_agg(c.oid::regclass) FILTER (WHERE EXISTS (
+               SELECT FROM pg_trigger AS e JOIN pg_class AS l ON l.oid = e.tgrelid
+                WHERE e.tgfoid = 'metafence.on_campaign'::regproc AND l.relnamespace = c.relnamespace))
+      INTO v_tables, v_beside
+      FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
+     WHERE t.tgfoid = 'metafence.log_worker'::regproc;
+    IF cardinality(v_tables) > 1 AND cardinality(v_beside) IS DISTINCT FROM 1 THEN
+        RAISE EXCEPTION USING ERRCODE = 'ambiguous_alias', MESSAGE = format(
+            'metafence: %s and %s are both guarded, and the election''s table is beside %s of them',
+            v_tables[1], v_tables[2], CASE WHEN v_beside IS NULL THEN 'none' ELSE 'both' END);
+    END IF;
+    RETURN CASE cardinality(v_tables) WHEN 1 THEN v_tables[1] ELSE v_beside[1] END;
+END
+$body$;
 
 -- AFTER each row of worker.
 CREATE OR REPLACE FUNCTION metafence.log_worker() RETURNS trigger

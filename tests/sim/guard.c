@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sql/ does, a statement at a time: terms, the writers' lock, the deny-list, tombstones,
-// intents, the mutation log. What each mechanism is for shows when its plant takes it away.
+// What sql/ does, a statement at a time: the deny-list, tombstones, intents, the mutation log.
+// Terms and the writers' lock: takeover.c. What each mechanism is for shows when its plant
+// takes it away.
 #include <string.h>
 
 #include "tests/sim/worker.h"
 
-static bool is_superseded(const struct wk_world *world, int tag)
+bool wk_is_superseded(const struct wk_world *world, int tag)
 {
     return tag >= 0 && world->db.superseded[tag];
 }
@@ -14,7 +15,7 @@ bool wk_is_rightful(const struct wk_world *world, int meta)
 {
     const struct wk_meta *m = &world->metas[meta];
 
-    return m->state != WK_DOWN && world->db.holder == meta && !is_superseded(world, m->tag);
+    return m->state != WK_DOWN && world->db.holder == meta && !wk_is_superseded(world, m->tag);
 }
 
 static void log_row(struct wk_world *world, bool is_delete, int place, int id, int tag)
@@ -54,10 +55,13 @@ static void remove_row(struct wk_world *world, const struct wk_tomb *tomb)
     driver_say(world->run, "tombstone of %d applied", tomb->id);
 }
 
+// By who has written it, or is about to: a statement that is judged at its end.
 static bool is_row_locked(const struct wk_world *world, int place)
 {
     for (int i = 0; i < WK_TXS; i++)
-        if (world->db.txs[i].state == WK_TX_WRITTEN && world->db.txs[i].place == place)
+        if ((world->db.txs[i].state == WK_TX_WRITTEN ||
+             world->db.txs[i].state == WK_TX_UNJUDGED) &&
+            world->db.txs[i].place == place)
             return true;
     return false;
 }
@@ -70,7 +74,7 @@ static bool was_logged(const struct wk_database *db, const struct wk_tomb *tomb)
     return false;
 }
 
-static void apply_tombstones(struct wk_world *world, bool is_first)
+void wk_apply_tombstones(struct wk_world *world, bool is_first)
 {
     struct wk_database *db = &world->db;
     bool any_term = world->run->plant == WK_PLANT_TOMBSTONE_ANY_TERM;
@@ -193,135 +197,39 @@ static bool is_intended(const struct wk_world *world, const struct wk_tx *tx)
     return !is_other || world->run->plant == WK_PLANT_NO_INTENT;
 }
 
-// ---- the term
-
-static void end_writers(struct wk_world *world)
-{
-    struct wk_database *db = &world->db;
-
-    for (int i = 0; i < WK_TXS; i++) {
-        struct wk_tx *tx = &db->txs[i];
-        if (tx->state == WK_TX_FREE ||
-            (tx->tag != db->owner_tag && !is_superseded(world, tx->tag)))
-            continue;
-        wk_failed(world, tx);
-        *tx = (struct wk_tx){0};
-        world->stats->ended++;
-    }
-}
-
-static void move_term(struct wk_world *world, int meta, bool is_first)
-{
-    struct wk_database *db = &world->db;
-    int tag = world->metas[meta].tag;
-
-    if (db->owner_tag >= 0 && db->owner_tag != tag)
-        db->superseded[db->owner_tag] = true;
-    db->owner = meta;
-    db->owner_tag = db->superseded[tag] ? WK_NONE : tag;
-    db->term++;
-    db->is_memory_known = is_first;
-    if (db->owner_tag != WK_NONE)
-        db->owned_term[tag] = db->term;
-    for (int i = 0; i < WK_INTENTS; i++)
-        if (db->intents[i].term + 10 < db->term)
-            db->intents[i] = (struct wk_intent){0};
-    apply_tombstones(world, is_first);
-    db->term_seq = db->seq;
-    db->taker = WK_NONE;
-    world->stats->takeovers++;
-    driver_say(world->run, "term %lu begins: meta %d, tag %d%s", (unsigned long)db->term, meta,
-               tag, is_first ? "" : " (healed)");
-}
-
-static bool is_locked(const struct wk_world *world)
-{
-    for (int i = 0; i < WK_TXS; i++)
-        if (world->db.txs[i].state != WK_TX_FREE)
-            return true;
-    return false;
-}
-
-// Another id, or a younger tag of the same. A superseded one gets no term for renewing.
-static bool is_new_term(const struct wk_world *world, int meta)
-{
-    const struct wk_database *db = &world->db;
-    int tag = world->metas[meta].tag;
-
-    return db->owner != meta || (db->owner_tag != tag && !db->superseded[tag]);
-}
-
-static void win(struct wk_world *world, int meta)
-{
-    struct wk_meta *m = &world->metas[meta];
-    bool is_first = m->state == WK_FOLLOWER;
-
-    world->db.holder = meta;
-    world->db.renewed_at = world->run->now;
-    if (is_first)
-        m->state = WK_LOADING;
-    if (is_new_term(world, meta) && !(is_first && wk_is_on(world, WK_BOOKKEEPING)))
-        move_term(world, meta, is_first);
-    else if (is_first && is_new_term(world, meta)) {
-        world->db.unrecorded++;
-        world->stats->unrecorded++;
-    }
-    world->until[WK_BOOKKEEPING] = is_first ? 0 : world->until[WK_BOOKKEEPING];
-}
-
-bool wk_campaign(struct wk_world *world, int meta)
-{
-    struct wk_database *db = &world->db;
-    struct wk_meta *m = &world->metas[meta];
-
-    if (db->taker != WK_NONE || (db->holder != WK_NONE && db->holder != meta &&
-                                 world->run->now - db->renewed_at <= WK_TTL_NS))
-        return false;
-    if (db->is_enforcing && is_superseded(world, m->tag))
-        return false; // OLD comes back
-    if (!is_new_term(world, meta) || db->owner_tag == WK_NONE || !is_locked(world) ||
-        world->run->plant == WK_PLANT_NO_LOCK) {
-        win(world, meta);
-        return true;
-    }
-    db->taker = meta;
-    db->taker_since = world->run->now;
-    return false;
-}
-
-// A takeover that waits for writers. After 300 ms enforce ends who is in the way.
-void wk_takeover_step(struct wk_world *world)
-{
-    struct wk_database *db = &world->db;
-    int meta = db->taker;
-
-    if (meta == WK_NONE ||
-        (is_locked(world) && world->run->now - db->taker_since < 300 * WK_MS))
-        return;
-    if (db->is_enforcing)
-        end_writers(world);
-    if (world->metas[meta].state == WK_DOWN)
-        db->taker = WK_NONE;
-    else
-        win(world, meta);
-    db->taker = WK_NONE;
-}
-
 // ---- transactions
 
-static bool may_write(struct wk_world *world, int meta)
+static bool may_write(struct wk_world *world, int tag, int meta)
 {
-    int tag = world->metas[meta].tag;
-    bool is_refused = is_superseded(world, tag) && world->run->plant != WK_PLANT_NO_DENY_LIST;
+    bool is_refused =
+        wk_is_superseded(world, tag) && world->run->plant != WK_PLANT_NO_DENY_LIST;
 
     if (world->run->plant == WK_PLANT_ALLOW_LIST)
         is_refused = tag != world->db.owner_tag;
     if (!is_refused || !world->db.is_enforcing)
         return true;
     world->stats->refused++;
-    if (wk_is_rightful(world, meta))
+    if (wk_is_rightful(world, meta) && tag == world->metas[meta].tag)
         driver_fail(world->run, "P2: a write of the rightful leader %d is refused", meta);
     return false;
+}
+
+// worker_property alone is written: judged at its end, with the row locked. It may last.
+static struct wk_tx *begin_reuse(struct wk_world *world, int meta, int place, struct wk_tx *tx)
+{
+    int64_t lasts = driver_chance(world->run, 15) ? driver_between(world->run, 0, 5 * WK_S) : 0;
+
+    if (is_row_locked(world, place))
+        return NULL;
+    *tx = (struct wk_tx){.state = WK_TX_UNJUDGED,
+                         .kind = WK_REUSE,
+                         .tag = world->metas[meta].tag,
+                         .meta = meta,
+                         .place = place,
+                         .pod = WK_NONE,
+                         .hung_until = world->is_calm ? 0 : world->run->now + lasts,
+                         .is_guarded = driver_chance(world->run, 4)};
+    return tx;
 }
 
 struct wk_tx *wk_begin(struct wk_world *world, int meta, enum wk_tx_kind kind, int place)
@@ -336,7 +244,11 @@ struct wk_tx *wk_begin(struct wk_world *world, int meta, enum wk_tx_kind kind, i
         else if (db->txs[i].tag == world->metas[meta].tag)
             return NULL;
     }
-    if (!tx || db->taker != WK_NONE || !may_write(world, meta))
+    if (!tx)
+        return NULL;
+    if (kind == WK_ADD && db->rows[place].id != 0)
+        return begin_reuse(world, meta, place, tx);
+    if (db->taker != WK_NONE || !may_write(world, world->metas[meta].tag, meta))
         return NULL;
     *tx = (struct wk_tx){.state = WK_TX_LET_IN,
                          .kind = kind,
@@ -380,21 +292,33 @@ static void statement(struct wk_world *world, struct wk_tx *tx)
     tx->state = WK_TX_WRITTEN;
 }
 
+static void judge_at_end(struct wk_world *world, struct wk_tx *tx)
+{
+    tx->is_at_end = world->db.taker != WK_NONE;
+    if (tx->is_at_end)
+        return;
+    tx->id = world->db.rows[tx->place].id;
+    if (may_write(world, tx->tag, tx->meta) || world->run->plant == WK_PLANT_UNJUDGED)
+        tx->state = WK_TX_WRITTEN;
+    else
+        give_up(world, tx);
+}
+
 static void commit(struct wk_world *world, struct wk_tx *tx)
 {
     struct wk_database *db = &world->db;
     struct wk_row *row = &db->rows[tx->place];
     struct wk_tx done = *tx;
 
-    if (is_superseded(world, tx->tag) && db->is_enforcing)
+    if (wk_is_superseded(world, tx->tag) && db->is_enforcing && !tx->is_escaped)
         driver_fail(world->run, "P5: tag %d wrote row %d after its term", tx->tag, tx->id);
-    world->stats->zombie_writes += is_superseded(world, tx->tag);
+    world->stats->zombie_writes += wk_is_superseded(world, tx->tag);
     tx->state = WK_TX_FREE;
     if (done.kind == WK_DELETE) {
         if (done.call != 0) {
             check_removal(world, done.place, done.id, "DeleteWorkerNode");
             world->stats->deleted++;
-            world->stats->late_of_superseded += is_superseded(world, done.tag);
+            world->stats->late_of_superseded += wk_is_superseded(world, done.tag);
         }
         *row = (struct wk_row){0};
         log_row(world, true, done.place, done.id, done.tag);
@@ -416,7 +340,9 @@ void wk_tx_step(struct wk_world *world, struct wk_tx *tx)
     if (tx->state == WK_TX_FREE || tx->hung_until > world->run->now ||
         driver_chance(world->run, 30))
         return;
-    if (tx->state == WK_TX_LET_IN)
+    if (tx->state == WK_TX_UNJUDGED)
+        judge_at_end(world, tx);
+    else if (tx->state == WK_TX_LET_IN)
         statement(world, tx);
     else if (driver_chance(world->run, 3))
         give_up(world, tx);

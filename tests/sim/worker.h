@@ -60,6 +60,10 @@ enum wk_plant {
     WK_PLANT_ALLOW_LIST,
     WK_PLANT_NO_DENY_LIST,
     WK_PLANT_NO_LOCK,
+    WK_PLANT_UNJUDGED,
+    WK_PLANT_NO_END_LOCKERS,
+    WK_PLANT_END_ANY_LOCKER,
+    WK_PLANT_WAIT_FOR_LOCKERS,
     WK_PLANT_FORCED_IS_GONE,
     WK_PLANT_INCOMPLETE_IS_COMPLETE,
     WK_PLANT_NO_CURE,
@@ -96,7 +100,9 @@ struct wk_row {
     uint32_t seq;
 };
 
-enum wk_tx_state { WK_TX_FREE = 0, WK_TX_LET_IN, WK_TX_WRITTEN };
+// Unjudged: a statement under way, of those that are judged at their end. It has its row
+// locked.
+enum wk_tx_state { WK_TX_FREE = 0, WK_TX_UNJUDGED, WK_TX_LET_IN, WK_TX_WRITTEN };
 enum wk_tx_kind { WK_ADD = 0, WK_REUSE, WK_ACTIVATE, WK_DELETE };
 
 struct wk_tx {
@@ -110,6 +116,9 @@ struct wk_tx {
     uint32_t serial; // of that pod: a slot is used again
     int call;        // the id that a DeleteWorkerNode of ours meant; 0: not ours
     int64_t hung_until;
+    bool is_at_end;  // unjudged, and waits for a takeover
+    bool is_guarded; // the functions' owner must not end its session
+    bool is_escaped; // had the lock when a takeover that had waited for it went on without
 };
 
 struct wk_log {
@@ -158,6 +167,8 @@ struct wk_database {
     struct wk_tx txs[WK_TXS];
     int taker; // a takeover that waits; WK_NONE: none
     int64_t taker_since;
+    int64_t look_until; // then it ends who has rows locked; 0: it still waits for writers
+    uint32_t unlocked;  // takeovers without the lock
     int log_count;
     struct wk_log log[WK_LOG];
     struct wk_tomb tombs[WK_TOMBS];
@@ -216,9 +227,9 @@ struct wk_agent {
 struct wk_stats {
     uint64_t runs;
     uint64_t faults[WK_FAULTS];
-    uint64_t takeovers, ended, refused, intended, buried, removed, called, deleted, late_calls,
-        unknown_calls, returned, restarts, recovers, zombie_writes, void_tombs, orphans,
-        unrecorded, late_of_superseded;
+    uint64_t takeovers, ended, lockers, kept, unlocked, refused, intended, buried, removed,
+        called, deleted, late_calls, unknown_calls, returned, restarts, recovers, zombie_writes,
+        void_tombs, orphans, unrecorded, late_of_superseded;
     uint64_t reasons[REASON_COUNT];
     uint64_t cures[CONVERGE_REASONS];
 };
@@ -247,10 +258,15 @@ struct wk_world {
 // worker_run.c
 bool wk_is_on(const struct wk_world *world, enum wk_fault fault);
 
-// guard.c
+// takeover.c
 // The election's statement, by a process that may lead: true when the row is its own now.
 bool wk_campaign(struct wk_world *world, int meta);
 void wk_takeover_step(struct wk_world *world);
+
+// guard.c
+bool wk_is_superseded(const struct wk_world *world, int tag);
+// In the takeover, of which is_first says that the new leader has read nothing before.
+void wk_apply_tombstones(struct wk_world *world, bool is_first);
 // Begins a guarded transaction; NULL: refused, or it has to wait.
 struct wk_tx *wk_begin(struct wk_world *world, int meta, enum wk_tx_kind kind, int place);
 void wk_tx_step(struct wk_world *world, struct wk_tx *tx);

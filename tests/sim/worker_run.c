@@ -26,6 +26,10 @@ static const struct driver_plant plants[WK_PLANTS] = {
     [WK_PLANT_ALLOW_LIST] = {"allow-list", "P2"},
     [WK_PLANT_NO_DENY_LIST] = {"no-deny-list", "P5"},
     [WK_PLANT_NO_LOCK] = {"no-lock", "P5"},
+    [WK_PLANT_UNJUDGED] = {"unjudged", "P5"},
+    [WK_PLANT_NO_END_LOCKERS] = {"no-end-lockers", "takeover: tag"},
+    [WK_PLANT_END_ANY_LOCKER] = {"end-any-locker", "takeover: it ended"},
+    [WK_PLANT_WAIT_FOR_LOCKERS] = {"wait-for-lockers", "takeover: it took"},
     [WK_PLANT_FORCED_IS_GONE] = {"forced-is-gone", "P6"},
     [WK_PLANT_INCOMPLETE_IS_COMPLETE] = {"incomplete-is-complete", "P6"},
     [WK_PLANT_NO_CURE] = {"no-cure", "end"},
@@ -89,10 +93,11 @@ static void calm_down(struct wk_world *world)
 
 // ---- checks
 
-// Observe, or a leader without a term: the guard refuses nobody then, and says so.
+// Observe, a leader without a term or a takeover without the lock: the guard lets pass then,
+// and says so.
 static bool is_open(const struct wk_world *world)
 {
-    return !world->db.is_enforcing || world->db.unrecorded > 0;
+    return !world->db.is_enforcing || world->db.unrecorded + world->db.unlocked > 0;
 }
 
 // Under enforce the rightful leader's memory is the table, unless bookkeeping failed.
@@ -239,6 +244,9 @@ static int print_counts(const void *stats)
         uint64_t count;
     } counts[] = {{"takeovers", s->takeovers},
                   {"sessions ended", s->ended},
+                  {"of them with rows alone", s->lockers},
+                  {"not to be ended", s->kept},
+                  {"takeovers without the lock", s->unlocked},
                   {"writes refused", s->refused},
                   {"deletes refused for an intent", s->intended},
                   {"tombstones written", s->buried},

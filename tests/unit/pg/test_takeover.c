@@ -207,6 +207,55 @@ static void test_older_zombie_holds_the_lock(void **state)
     assert_int_equal(counter(s, "takeover_without_lock"), 1); // the one in observe
 }
 
+// Whoever can't be ended keeps nobody else's rows locked: one session of the old leader is a
+// superuser's here, which the functions' owner may not touch.
+static void test_one_may_not_be_ended(void **state)
+{
+    struct scene *s = *state;
+    PGconn *strong = pgt_connect("postgres", PGT_DATABASE, TAG_A1);
+
+    pgt_run(s->admin, "DROP ROLE IF EXISTS feeble; CREATE ROLE feeble IN ROLE meta;"
+                      "GRANT USAGE ON SCHEMA metafence TO feeble;"
+                      "GRANT ALL ON ALL TABLES IN SCHEMA metafence TO feeble;"
+                      "GRANT ALL ON ALL SEQUENCES IN SCHEMA metafence TO feeble;"
+                      "ALTER FUNCTION metafence.end_lockers OWNER TO feeble");
+    lead(s);
+    pgt_run(strong, "BEGIN; SELECT FROM worker WHERE worker_id = 1 FOR UPDATE");
+    pgt_run(s->a1, "BEGIN; SELECT FROM worker WHERE worker_id = 2 FOR UPDATE");
+    take_over(s, s->b1, "meta-b");
+    assert_ended(s->a1);
+    assert_string_equal(pgt_get(strong, "SELECT 1"), "1");
+    assert_int_equal(counter(s, "ended"), 1);
+    assert_int_equal(counter(s, "takeover_without_lock"), 0);
+    pgt_run(s->b1, "UPDATE worker SET status = 'N' WHERE worker_id = 2");
+    // It still has its row, and can do no more with it.
+    assert_string_equal(pgt_try(strong, "UPDATE worker SET status = 'L' WHERE worker_id = 1"),
+                        "MF001");
+    pgt_run(strong, "ROLLBACK");
+    assert_rows(s, "1S 2N");
+    pgt_run(s->admin, "ALTER FUNCTION metafence.end_lockers OWNER TO postgres;"
+                      "DROP OWNED BY feeble; DROP ROLE feeble");
+    PQfinish(strong);
+}
+
+// Ending the old leader's writers is not all: an earlier one's rows are freed in the same
+// takeover, though it holds no lock of ours.
+static void test_older_zombie_has_rows(void **state)
+{
+    struct scene *s = *state;
+
+    lead(s);
+    take_over(s, s->b1, "meta-b");
+    pgt_run(s->a1, "BEGIN; SELECT FROM worker WHERE worker_id = 1 FOR UPDATE");
+    pgt_run(s->b1, "BEGIN; UPDATE worker SET status = 'B' WHERE worker_id = 2");
+    take_over(s, s->a2, "meta-a");
+    assert_ended(s->b1);
+    assert_ended(s->a1);
+    assert_int_equal(counter(s, "ended"), 1); // a takeover, not a session
+    pgt_run(s->a2, "UPDATE worker SET status = 'N'");
+    assert_rows(s, "1N 2N");
+}
+
 // The election's statement has a statement_timeout or is cancelled while it waits for the lock:
 // no error, and the term moves all the same.
 static void test_time_out_and_cancel_while_waiting(void **state)
@@ -262,15 +311,17 @@ static void test_without_the_right_to_end(void **state)
                       "GRANT USAGE ON SCHEMA metafence TO feeble;"
                       "GRANT ALL ON ALL TABLES IN SCHEMA metafence TO feeble;"
                       "GRANT ALL ON ALL SEQUENCES IN SCHEMA metafence TO feeble;"
-                      "ALTER FUNCTION metafence.end_writers OWNER TO feeble");
+                      "ALTER FUNCTION metafence.end_writers OWNER TO feeble;"
+                      "ALTER FUNCTION metafence.end_lockers OWNER TO feeble");
     lead(s);
     pgt_run(s->a1, "BEGIN; DELETE FROM worker WHERE worker_id = 1");
     (void)timed_takeover(s);
     assert_int_equal(counter(s, "takeover_without_lock"), 1);
     pgt_run(s->a1, "ROLLBACK");
     assert_string_equal(pgt_try(s->a1, "DELETE FROM worker"), "MF001");
-    pgt_run(s->admin, "ALTER FUNCTION metafence.end_writers OWNER TO postgres; DROP OWNED BY"
-                      " feeble; DROP ROLE feeble");
+    pgt_run(s->admin, "ALTER FUNCTION metafence.end_writers OWNER TO postgres;"
+                      "ALTER FUNCTION metafence.end_lockers OWNER TO postgres;"
+                      "DROP OWNED BY feeble; DROP ROLE feeble");
 }
 
 // l2: the winner's heartbeat is from before it waited. It must not look so old that the next
@@ -384,6 +435,8 @@ static const struct CMUnitTest tests[] = {
     SCENE_TEST(test_writers_queue_behind),
     SCENE_TEST(test_observe_ends_nobody),
     SCENE_TEST(test_older_zombie_holds_the_lock),
+    SCENE_TEST(test_one_may_not_be_ended),
+    SCENE_TEST(test_older_zombie_has_rows),
     SCENE_TEST(test_time_out_and_cancel_while_waiting),
     SCENE_TEST(test_cancelled_writer),
     SCENE_TEST(test_without_the_right_to_end),
