@@ -129,7 +129,7 @@ static void test_annotations(void **state)
                        "{\"metadata\":{\"name\":\"m-0\",\"annotations\":%s},\"spec\":{"
                        "\"shareProcessNamespace\":true,\"initContainers\":[{\"image\":"
                        "\"r/m:1\",%s],\"containers\":[" META("7", LIVEZ) "]}}",
-                       cases[i].annotations, SIDECAR("7", "") + 1);
+                       cases[i].annotations, &SIDECAR("7", "")[1]);
         pod = cJSON_Parse(text);
         assert_non_null(pod);
         doctor_pod(&doctor, pod, &config, &(struct doctor_users){-1, -1});
