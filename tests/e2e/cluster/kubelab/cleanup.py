@@ -54,8 +54,8 @@ def remove(layout: Layout) -> None:
         return not left
 
     wait_for(f"all processes of {layout.prefix} end", all_ended, 30)
-    for data in (layout.dir / "pg").glob("*"):
-        remove_segment(data)
+    for pid_file in (layout.dir / "pg").glob("*/postmaster.pid"):
+        remove_segment(pid_file.parent)
     for point in mounts(layout):
         subprocess.run(["umount", "--lazy", point], check=True)
     for name in network.existing(layout.prefix):
