@@ -168,7 +168,7 @@ def test_completion_offers_each_command_and_the_plugins_own_options(offered) -> 
         (["-n", "rw", "--pod", "a", "sql", ""], {"install", "uninstall", "print", "status", "--guard"}),
         (["--namespace=rw", "config", ""], {"validate", "show", "diff", "options"}),
     ],
-    ids=" ".join,
+    ids=["an option", "behind a pod", "behind a namespace"],
 )
 def test_completion_offers_verbs_and_options(offered, words, some) -> None:
     found = offered(*words)

@@ -78,6 +78,7 @@ func TestF2Free(t *testing.T) {
 		for range pick(4, 10) {
 			var conts []int64
 			followers := c.nodes[1:]
+			randomPhase() // else who stayed once would stay each time
 			for _, n := range followers {
 				n.signal(syscall.SIGSTOP)
 			}

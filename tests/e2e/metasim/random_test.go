@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// freeRun repeats a trial whose outcome is random in the original (p, found there) and fails if the
-// count is outside the central 99 % of the binomial distribution. A sample that is outside gets one
+// freeRun repeats a trial whose outcome is random in the original (p, found there), independent of the other
+// trials', and fails if the count is outside the central 99 % of the binomial distribution. A sample that is outside gets one
 // fresh one, judged alone: otherwise one run in a hundred would fail by chance.
 func freeRun(t *testing.T, p float64, clusters int, worker func(t *testing.T, record func(bool))) {
 	t.Helper()

@@ -84,10 +84,14 @@ func forcedRow(t *testing.T, sql string) {
 	})
 }
 
+// evenPhases make the draw fair, whoever leads: of three random phases the leader's successor is the one
+// with the longest wait before it more often than not, and then leads in the trials that follow.
+var evenPhases = []int{0, 333, 667}
+
 // freeRow counts how often the old leader wins when the action comes at any moment.
 func freeRow(t *testing.T, sql string) {
 	freeRun(t, 1.0/3, 6, func(t *testing.T, record func(bool)) {
-		c := newCluster(t, setup{phases: randomPhases()})
+		c := newCluster(t, setup{phases: evenPhases})
 		old := c.start()
 		for range pick(4, 10) {
 			randomPhase()
